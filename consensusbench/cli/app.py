@@ -18,25 +18,31 @@ from consensusbench.cli import (
 from consensuspr.cli.boundary import make_app
 
 PROGRAM = "consensusbench"
-SUMMARY = "ConsensusBench: datasets whose problems carry consensus nodes."
+SUMMARY = "Build datasets of consensus nodes, check them, and evaluate rollouts with them."
 
 app = make_app(
     PROGRAM,
     SUMMARY,
     {
-        "export": export.export,
-        "problems": problems.problems,
-        "sample": sample.sample,
-        "extract": construction.extract,
-        "refine": construction.refine,
-        "build": construction.build,
-        "grow": construction.grow,
-        "report": report.report,
-        "evaluate": evaluate.evaluate_rollouts,
-        "compare": compare.compare_models,
-        "agreement": agreement.agreement,
-        "validate": validate.validate,
-        "stats": stats.stats,
-        "diagnose": diagnose.diagnose_rollouts,
+        "Build a dataset": {
+            "problems": problems.problems,
+            "sample": sample.sample,
+            "build": construction.build,
+            "extract": construction.extract,
+            "refine": construction.refine,
+            "grow": construction.grow,
+        },
+        "Check and export a dataset": {
+            "validate": validate.validate,
+            "stats": stats.stats,
+            "agreement": agreement.agreement,
+            "export": export.export,
+        },
+        "Look at results": {
+            "evaluate": evaluate.evaluate_rollouts,
+            "compare": compare.compare_models,
+            "diagnose": diagnose.diagnose_rollouts,
+            "report": report.report,
+        },
     },
 )

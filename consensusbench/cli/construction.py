@@ -211,7 +211,7 @@ def build(
     budget of the guard, 1.5 times the most that a right rollout states. If it has wrong rollouts,
     each node gets a weight (`ncr=weighted`): the share of right rollouts that reach it less the
     share of wrong ones. The audit lists all that is left out, with the reason. If the command is
-    killed, run it again to continue. `docs/build-datasets.md` has the details.
+    killed, run it again to continue. See the page "Build nodes".
     """
     if budgets is not None:
         given = {"--problems": problems, "--audit": audit, "--candidates": candidates}

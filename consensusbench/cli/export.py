@@ -15,8 +15,8 @@ from consensusbench.export.files import Export, ExportReport, ExportSplit
 from consensusbench.export.hub import CardText, export_hub
 from consensusbench.export.trainers import export_trl, export_verl
 from consensusbench.tables import print_result
-from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
-from consensuspr.console import ColorMode, NoProgress, count_of, count_progress, make_console
+from consensuspr.cli.options import Color, Json, NoProgress, OnErrorChoice, OnErrorOption
+from consensuspr.console import ColorMode, count_of, count_progress, make_console
 
 
 class ExportFormat(StrEnum):

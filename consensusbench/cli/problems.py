@@ -14,10 +14,9 @@ from consensusbench.cli.options import file_argument, file_option
 from consensusbench.problems.dedup import ProblemStatus, SourcesReport, collect_problems
 from consensusbench.problems.sources import SOURCES, source_input
 from consensusbench.tables import Row, Table, number, print_result, words
-from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
+from consensuspr.cli.options import Color, Json, NoProgress, OnErrorChoice, OnErrorOption
 from consensuspr.console import (
     ColorMode,
-    NoProgress,
     count_of,
     count_progress,
     make_console,

@@ -15,8 +15,8 @@ from consensusbench.quality.stats import (
     stats_notes,
 )
 from consensusbench.tables import print_result, write_latex
-from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
-from consensuspr.console import ColorMode, NoProgress, count_progress, make_console
+from consensuspr.cli.options import Color, Json, NoProgress, OnErrorChoice, OnErrorOption
+from consensuspr.console import ColorMode, count_progress, make_console
 
 
 def stats(

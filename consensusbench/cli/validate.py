@@ -15,10 +15,9 @@ from rich.text import Text
 from consensusbench import check_outputs
 from consensusbench.cli.options import DatasetArgument, file_option
 from consensusbench.tables import print_result
-from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
+from consensuspr.cli.options import Color, Json, NoProgress, OnErrorChoice, OnErrorOption
 from consensuspr.console import (
     ColorMode,
-    NoProgress,
     count_of,
     count_progress,
     make_console,
@@ -70,7 +69,7 @@ def validate(
     looks. A note matters to readers of the figures. A rollout is held out if its nodes were made
     from other models. `--on-error` applies to bad rows of the rollouts; bad rows of the dataset are
     findings. The exit code is 1 if there are errors, or with `--strict` warnings.
-    `docs/build-datasets.md` explains each kind of finding.
+    See the page "Check nodes".
     """
     from consensusbench.quality.validate import validate_dataset
 

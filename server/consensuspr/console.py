@@ -13,9 +13,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
-import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -27,8 +26,6 @@ from rich.progress import (
 
 # Of tables in a pipe or a file, which have no width.
 PIPED_WIDTH = 160
-
-NoProgress: TypeAlias = Annotated[bool, typer.Option("--no-progress", help="Show no progress bar.")]
 
 
 class ColorMode(StrEnum):

@@ -108,7 +108,7 @@ def test_health_of_a_server(run: Run, server: RunningServer) -> None:
     [
         ("health --timeout x", "Invalid value for '--timeout': must be a number, got 'x'; see"),
         ("health --timeout 0", "Invalid value for '--timeout': must be at least 0.001, got '0'; s"),
-        ("health --address a:1,b:1", "health is of one server; ask each of a:1,b:1 by itself"),
+        ("health --address a:1,b:1", "health checks one server, got several addresses: a:1,b:1"),
         ("launch --algorithm ppo", "'--algorithm': 'ppo' is not one of 'grpo', 'dapo'; see"),
     ],
 )
@@ -133,10 +133,13 @@ def test_health_of_nobody(run: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "no dataset was given"),
+        ([], "no dataset is set"),
         (["--dataset", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["--dataset", "{problems}", "--workers", "0"], "workers"),
-        (["--dataset", "{problems}", "--dataset", "{problems}"], "two datasets are called"),
+        (
+            ["--dataset", "{problems}", "--dataset", "{problems}"],
+            "two datasets have the name 'default'",
+        ),
         (["--dataset", "{problems}", "--config", "nowhere.toml"], "cannot read nowhere.toml"),
     ],
 )

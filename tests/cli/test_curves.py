@@ -46,7 +46,7 @@ def test_the_table_has_few_lines_and_all_steps(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--split", "test"], "no sample of split 'test' is logged"),
+        (["--split", "test"], "the score log has no sample of split 'test'"),
         (["--plot", "curves.txt"], "--plot must end in .png, .svg or .pdf"),
     ],
 )

@@ -167,7 +167,7 @@ def test_another_dataset_than_the_file(run: Run, server: RunningServer, tmp_path
         (["--", "python", "train.py"], "must be [NAME=VALUE …] python -m MODULE"),
         (["--config", "x.yaml"], "--config: file not found: x.yaml"),
         (["--config", "x.yaml", "--", "a=1"], "give --config or the training command, not both"),
-        (["--dataset", "no/such.jsonl"], "no/such.jsonl: no such file, and no name of a dataset"),
+        (["--dataset", "no/such.jsonl"], "--dataset: file not found: no/such.jsonl"),
     ],
 )
 def test_bad_usage(run: Run, arguments: list[str], sentence: str) -> None:

@@ -168,7 +168,9 @@ def test_of_a_step_with_validation_one_split_can_be_asked_for(
     assert re.findall(r"split (.+), problem", train) == ["train"]
     none = run("explain", tmp_path, "--split", "dev")
     assert none.code == 2
-    assert "holds no sample of split 'dev'" in none.err
+    assert "has no sample with split 'dev'" in none.err
+    neither = run("explain", tmp_path, "--step", "9", "--split", "train")
+    assert (neither.code, "internal error" in neither.err) == (2, False)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_a_run_takes_no_options_of_scoring(
 ) -> None:
     done = run("explain", tmp_path, "--color", "never", *options)
     assert done.code == 2
-    assert f"{named} does not go with a run" in done.err
+    assert f"{named} has no effect on a run" in done.err
 
 
 def test_a_server_explains_the_same(run: Run, server: RunningServer, rollouts: Path) -> None:
@@ -193,9 +195,9 @@ def test_a_server_explains_the_same(run: Run, server: RunningServer, rollouts: P
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--group", "g"], "--group does not go with a file of rollouts"),
-        (["--problem", "p7"], "holds no sample of problem_id 'p7'"),
-        (["--rollout-id", "wrong", "--row", "6"], "holds no sample of rollout_id 'wrong', row 6"),
+        (["--group", "g"], "--group has no effect on a file of rollouts"),
+        (["--problem", "p7"], "has no sample with problem_id 'p7'"),
+        (["--rollout-id", "wrong", "--row", "6"], "has no sample with rollout_id 'wrong', row 6"),
     ],
 )
 def test_bad_usage(

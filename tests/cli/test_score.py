@@ -50,7 +50,8 @@ def test_the_guard_is_printed_and_can_be_turned_off(
     command = ("score", write_rows(tmp_path / "in.jsonl", rows), "--dataset", problems)
     done = run(*command, "--output", output)
     assert (
-        "the guard lowered NCR of 1 rollout, 1 of them right; mean NCR before it is 100.0 %"
+        "the guard lowered the NCR of 1 rollout, 1 of them correct; without it the mean NCR is"
+        " 100.0 %"
     ) in done.out
     honest, lists = read_rows(output)
     assert (honest["ncr"], honest["ncr_raw"], honest["guard"]) == (1.0, 1.0, 1.0)
@@ -154,12 +155,15 @@ def test_a_bad_row_stops_before_anything_is_written(
         (["--dataset", "{problems}", "--alpha", "nan"], "alpha (--alpha): must be"),
         (
             ["--dataset", "{problems}", "--reward", "max", "--alpha", "0.3"],
-            "--alpha belongs to the linear reward, and the reward is max",
+            "--alpha is for --reward linear, and the reward is max",
         ),
         (["--dataset", "{problems}", "--reward", "curriculum"], "give --epoch"),
         (["--dataset", "{problems}", "--reward", "best"], "'--reward'"),
         (["--dataset", "{problems}", "--timeout", "0"], "(--timeout)"),
-        (["--address", "nonsense"], "address must be HOST:PORT, got 'nonsense'"),
+        (
+            ["--address", "nonsense"],
+            "address must be HOST:PORT, such as 'nonsense:50051', got 'nonsense'",
+        ),
     ],
 )
 def test_bad_usage_is_one_sentence(

@@ -149,7 +149,9 @@ def test_the_local_client_has_several_datasets_deadlines_and_an_end(dataset: Pat
     with LocalClient(dataset={"a": dataset, "b": dataset}, timeout_s=20) as client:
         assert [info.name for info in client.server_info().datasets] == ["a", "b"]
         assert client.score([], dataset="b").identity.dataset == "b"
-        with pytest.raises(InvalidRequest, match="dataset must be named, there are several: a, b"):
+        with pytest.raises(
+            InvalidRequest, match="dataset is required, because there are several: a, b"
+        ):
             client.score([])
         with pytest.raises(DeadlineExceeded):
             client.score([Rollout("ducks", RIGHT)] * 100, dataset="a", timeout_s=1e-9)
@@ -158,6 +160,15 @@ def test_the_local_client_has_several_datasets_deadlines_and_an_end(dataset: Pat
         client.score([], dataset="a")
     with pytest.raises(InputError, match="timeout_s must be a positive number"):
         LocalClient(dataset=dataset, timeout_s=0)
+
+
+def test_without_a_dataset_rollouts_bring_their_nodes() -> None:
+    inline = Rollout("ducks", RIGHT, ground_truth="18", nodes=[["9*2=18"], ["x=777"]])
+    with LocalClient() as client:
+        scores = client.score([inline, Rollout("ducks", RIGHT)], reward="max")
+        assert (scores[0].ncr, scores[0].reward) == (0.5, 1.0)
+        assert scores[1].status is Status.UNKNOWN_PROBLEM
+        assert client.server_info().datasets[0].num_problems == 0
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,22 @@ def test_addresses(address: str, servers: list[str]) -> None:
 @pytest.mark.parametrize(
     ("address", "sentence"),
     [
-        ("host:1,", "address must be HOST:PORT, got ''"),
-        ("host:1,other", "address must be HOST:PORT, got 'other'"),
+        ("host:1,", "address must be HOST:PORT, such as 'localhost:50051', got ''"),
+        ("host:1,other", "address must be HOST:PORT, such as 'other:50051', got 'other'"),
+        ("host:", "address must be HOST:PORT, such as 'host:50051', got 'host:'"),
+        (":80", "address must be HOST:PORT, such as 'localhost:50051', got ':80'"),
+        ("host:port", "address must be HOST:PORT, such as 'host:50051', got 'host:port'"),
+        ("host:1/", "address must be HOST:PORT, such as 'host:1', got 'host:1/'"),
+        ("::1", "address must be HOST:PORT, such as '[::1]:50051', got '::1'"),
+        ("http://a:1", "address must be HOST:PORT, such as 'a:1', got 'http://a:1'"),
+        ("http://a/v1", "address must be HOST:PORT, such as 'a:50051', got 'http://a/v1'"),
+        ("grpc://a:1", "address must be HOST:PORT, such as 'a:1', got 'grpc://a:1'"),
+        (
+            "https://a:1",
+            "address must be HOST:PORT, such as 'a:1', got 'https://a:1';"
+            " for TLS set tls_ca, or CONSENSUSPR_TLS=1",
+        ),
+        ("dns:///a", "address must be HOST:PORT, such as 'a:50051', got 'dns:///a'"),
         ("host:1,other:70000", "port must be at most 65535, got 70000 in 'other:70000'"),
         ("host:1,b:1,host:1", "host:1 is named twice in 'host:1,b:1,host:1'"),
     ],

@@ -106,7 +106,7 @@ def test_step_credit_is_an_option_with_a_name_of_its_own(plan_for: MakePlan) -> 
         ),
         (
             {"overrides": ("custom_reward_function.path=f.py",)},
-            "verl would ignore custom_reward_function.path: .* are in reward now",
+            "verl would ignore custom_reward_function.path: since 0.9 it reads",
         ),
         (
             {"overrides": ("reward.reward_manager=consensuspr",)},

@@ -9,6 +9,9 @@ import pytest
 
 from consensuspr.errors import InputError
 from consensuspr.score_log.curves import coarsen, read_curve
+from consensuspr.score_log.formulas import mixed_formulas
+from consensuspr.score_log.schema import reward_json
+from consensuspr.scoring.rewards import RewardSpec
 from tests.score_logs import write_log
 
 
@@ -114,3 +117,45 @@ def test_penalties_count_and_a_servers_log_has_none(tmp_path: Path) -> None:
 def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no score log"):
         read_curve(tmp_path, None)
+
+
+LINEAR, UNGUARDED = RewardSpec.linear(0.3), RewardSpec.linear(0.3, guard=False)
+STAGED = RewardSpec.curriculum(2)
+
+
+@pytest.mark.parametrize(
+    ("specs", "described"),
+    [
+        ([], []),
+        ([LINEAR, LINEAR], []),
+        (
+            [STAGED, LINEAR, LINEAR],
+            ["0.3 · Acc + 0.7 · NCR (2 samples)", "NCR, from epoch 2 Acc (curriculum) (1 sample)"],
+        ),
+        (
+            [LINEAR, UNGUARDED],
+            [
+                "0.3 · Acc + 0.7 · NCR, guard=True (1 sample)",
+                "0.3 · Acc + 0.7 · NCR, guard=False (1 sample)",
+            ],
+        ),
+    ],
+)
+def test_several_formulas_are_announced(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    specs: list[RewardSpec],
+    described: list[str],
+) -> None:
+    specs_of_rows = [None, *map(reward_json, specs)]
+    read_curve(log(tmp_path, [row(1, 1.0, 4, reward_spec=spec) for spec in specs_of_rows]), None)
+    mixed = f"the means mix samples of {len(described)} reward formulas: " + "; ".join(described)
+    assert caplog.messages == ([mixed] if described else [])
+
+
+def test_a_formula_of_another_release_is_counted_too() -> None:
+    known = reward_json(LINEAR)
+    assert mixed_formulas({known: 1200, '{"kind": "product"}': 3}) == [
+        "0.3 · Acc + 0.7 · NCR (1,200 samples)",
+        "a formula of another release (3 samples)",
+    ]

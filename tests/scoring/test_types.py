@@ -8,20 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 
+from consensuspr.client import InlineNode, Score, ScoredBatch
+from consensuspr.core import Matcher
 from consensuspr.data import open_writer, read_rollouts
 from consensuspr.errors import InputError
 from consensuspr.scoring import (
     SCORED_TYPES,
     AnswerRule,
+    AnswerStatus,
     OnUndecided,
     RewardSpec,
     Rollout,
     ScoreOptions,
     Scorer,
     Status,
+    Verdict,
     rollout_from_row,
     scored_row,
 )
+from tests.score_logs import IDENTITY
 
 ROWS: list[dict[str, Any]] = [
     {"problem_id": "duck", "response": "9*2=18 RIGHT", "num_tokens": 12, "model": "m", "seed": 3},
@@ -59,7 +64,14 @@ def test_scored_rows_carry_the_columns_of_the_rollouts(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"reward": "linear"}, "reward must be a RewardSpec, got str"),
+        (
+            {"reward": "lineer"},
+            "reward must be 'linear', 'max', 'curriculum', 'outcome' or a RewardSpec, got 'lineer'",
+        ),
+        (
+            {"reward": 0.5},
+            "reward must be 'linear', 'max', 'curriculum', 'outcome' or a RewardSpec, got 0.5",
+        ),
         ({"epoch": -1}, "epoch must be a number in [0, 4294967295], got -1"),
         ({"epoch": 2**32}, "epoch must be a number in [0, 4294967295], got 4294967296"),
         ({"epoch": 0.5}, "epoch must be a number in [0, 4294967295], got 0.5"),
@@ -89,12 +101,65 @@ def test_options_that_cannot_be_are_refused(arguments: dict[str, Any], sentence:
 
 def test_names_stand_for_members_and_whole_numbers_for_epochs() -> None:
     options = ScoreOptions.checked(
-        RewardSpec.linear(),
+        "max",
         np.int64(3),  # type: ignore[arg-type]
         "",
         answer_rule="dapo",
         on_undecided="mask",
     )
+    assert options.reward == RewardSpec.maximum()
     assert (type(options.epoch), options.epoch, options.dataset) == (int, 3, None)
     assert options.answer_rule is AnswerRule.DAPO
     assert options.on_undecided is OnUndecided.MASK
+
+
+LONG = "9*2=18 " * 100
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (RewardSpec.linear(), "RewardSpec.linear(alpha=0.5)"),
+        (RewardSpec.maximum(guard=False), "RewardSpec.maximum(guard=False)"),
+        (
+            RewardSpec.curriculum(unanswered="zero"),
+            "RewardSpec.curriculum(switch_epoch=1, unanswered='zero')",
+        ),
+        (
+            Rollout("p", "short", num_tokens=3),
+            "Rollout(problem_id='p', response='short', num_tokens=3)",
+        ),
+        (
+            Rollout("p", LONG, nodes=[InlineNode(["a"])] * 9),
+            f"Rollout(problem_id='p', response='{LONG[:27]}...{LONG[-28:]}', nodes=<9 InlineNode>)",
+        ),
+        (
+            Rollout("p", LONG.encode()),
+            f"Rollout(problem_id='p', response=b'{LONG[:26]}...{LONG[-28:]}')",
+        ),
+        (
+            Score(Status.OK, 0.1 + 0.2, 0.0, 0.6, 5, 3, (True,) * 5, guard=1.0, answer="110"),
+            "Score(status='OK', reward=0.3, acc=0.0, ncr=0.6, num_nodes=5, num_matched=3,"
+            " answer='110')",
+        ),
+        (
+            Score(Status.UNKNOWN_PROBLEM, message="no such problem"),
+            "Score(status='UNKNOWN_PROBLEM', message='no such problem')",
+        ),
+        (
+            ScoreOptions(RewardSpec.outcome(), 3),
+            "ScoreOptions(reward=RewardSpec.outcome(), epoch=3)",
+        ),
+        (
+            Verdict(True, "18", AnswerStatus.DECIDED, "equal"),
+            "Verdict(correct=True, answer='18', status='DECIDED', method='equal')",
+        ),
+        (Matcher([["9*2=18"], ["16-3-4=9"]]), "Matcher(2 nodes, 2 patterns)"),
+        (
+            ScoredBatch([Score(Status.OVERSIZE)] * 6, IDENTITY),
+            f"[{', '.join([str(Score(Status.OVERSIZE))] * 4)}, ... 2 more]",
+        ),
+    ],
+)
+def test_values_are_shown_in_short(value: object, text: str) -> None:
+    assert repr(value) == text

@@ -8,17 +8,22 @@ from importlib import import_module
 from consensuspr.cli.boundary import make_app, run_app
 
 PROGRAM = "consensuspr"
-SUMMARY = "Consensus process rewards: score rollouts by answer and by the nodes they reach."
+SUMMARY = "Score rollouts by their final answer and by the intermediate results they reach."
 
-# In the order of the help.  Each is the function of its name in the module of its name.
-COMMANDS = (
-    *("serve", "score", "explain", "derive", "launch", "doctor", "watch"),
-    *("curves", "replay", "info", "datasets", "health", "token", "loadtest"),
-)
+# In the order of the help.  Each command is the function of its name in the module of its name.
+PANELS = {
+    "Serve and train": ("score", "serve", "launch", "doctor"),
+    "Look at results": ("watch", "explain", "curves", "replay"),
+    "Datasets": ("derive", "datasets"),
+    "Tools": ("info", "health", "token", "loadtest"),
+}
 app = make_app(
     PROGRAM,
     SUMMARY,
-    {name: getattr(import_module(f"consensuspr.cli.{name}"), name) for name in COMMANDS},
+    {
+        panel: {name: getattr(import_module(f"consensuspr.cli.{name}"), name) for name in names}
+        for panel, names in PANELS.items()
+    },
 )
 
 

@@ -7,6 +7,7 @@ prints. 130: Ctrl-C.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import signal
@@ -18,6 +19,7 @@ import typer
 
 from consensuspr.console import one_line
 from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.pages import linked
 from consensuspr.version import VERSION
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
@@ -29,9 +31,13 @@ _COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 def make_app(
-    program: str, summary: str, commands: Mapping[str, Callable[..., int | None]]
+    program: str, summary: str, panels: Mapping[str, Mapping[str, Callable[..., int | None]]]
 ) -> typer.Typer:
-    """Return an application with commands by name, ``--version`` and shell completion."""
+    """Return an application with ``--version`` and shell completion.
+
+    Args:
+        panels: of the help, by title: its commands by name.
+    """
     app = typer.Typer(
         name=program,
         help=summary,
@@ -53,8 +59,10 @@ def make_app(
         ),
     ) -> None: ...
 
-    for name, command in commands.items():
-        app.command(name)(command)
+    for panel, commands in panels.items():
+        for name, command in commands.items():
+            text = linked(inspect.getdoc(command) or "")
+            app.command(name, help=text, rich_help_panel=panel)(command)
     return app
 
 

@@ -22,37 +22,36 @@ PLOTTED = (("acc", "Acc"), ("ncr", "NCR"), ("reward", "reward"))
 def curves(
     log: RunFolder,
     split: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only samples of this split.")
+        str | None, typer.Option(metavar="NAME", help="Only samples of this split, such as train.")
     ] = None,
     points: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Lines at most; each is a mean over steps.")
+        int, typer.Option(metavar="N", min=1, help="Most lines of the table; each averages steps.")
     ] = 20,
     plot: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Also draw every step into a PNG, SVG or PDF (needs `consensuspr[plot]`).",
+            help="Also draw the curves: .png, .svg or .pdf. Needs `consensuspr[plot]`.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show Acc, NCR, TPN and lengths by training step, also while the run goes on.
-
-    A trainer's own log may hold the mean reward alone; set `score_log` to a folder, and every
-    sample is in it. *NCR wrong* is the mean NCR of samples whose answer is wrong: where it grows
-    and Acc does not, the policy has learnt to name nodes instead of reaching them.
+    """Print Acc, NCR, TPN and lengths by training step, also during training.
 
     ```text
-    consensuspr curves runs/qwen3-4b/scores --split train
-    consensuspr curves runs/qwen3-4b/scores --split train --plot curves.png
+    consensuspr curves runs/qwen3-4b --split train
+    consensuspr curves runs/qwen3-4b --split train --plot curves.png
     ```
+
+    *NCR wrong* is the mean NCR of samples with a wrong answer. If it grows and Acc does not, the
+    policy has learnt to name nodes instead of solving problems.
     """
     from consensuspr.score_log.curves import coarsen, read_curve
 
     curve = read_curve(log, split)
     if not curve:
         which = "no sample" if split is None else f"no sample of split {split!r}"
-        raise InputError(f"{log}: {which} is logged")
+        raise InputError(f"{log}: the score log has {which}")
     if plot is not None:
         _draw(curve, plot)
     if as_json:
@@ -95,7 +94,7 @@ def _draw(curve: list[CurvePoint], path: Path) -> None:
         raise InputError("--plot needs matplotlib: pip install 'consensuspr[plot]'") from None
     steps = [(point.last_step, point) for point in curve if point.last_step is not None]
     if not steps:
-        raise InputError("--plot needs steps, and this log has none")
+        raise InputError("--plot needs training steps, and this score log has none")
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
     for name, label in PLOTTED:

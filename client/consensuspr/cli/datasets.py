@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from consensuspr.cli.options import Json, TlsCa, TokenFile
+from consensuspr.cli.options import Json, TlsCa, TokenFile, more_option
 from consensuspr.console import make_console, one_line
 from consensuspr.errors import InputError, InvalidRequest
 
@@ -31,15 +31,17 @@ class Action(StrEnum):
 
 
 def datasets(
-    action: Annotated[Action, typer.Argument(metavar="list|add|replace|remove", help="Action.")],
+    action: Annotated[
+        Action, typer.Argument(metavar="list|add|replace|remove", help="Action on the datasets.")
+    ],
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="What requests call the dataset.")
+        str | None, typer.Argument(metavar="NAME", help="Name of the dataset in requests.")
     ] = None,
     path: Annotated[
         str | None,
         typer.Argument(
             metavar="PATH",
-            help="Its file on the server's machine; to replace, by default the one it came from.",
+            help="File on the server's machine. For replace, default: the file it came from.",
         ),
     ] = None,
     address: Annotated[
@@ -49,26 +51,26 @@ def datasets(
     tls_ca: TlsCa = None,
     expect_digest: Annotated[
         str | None,
-        typer.Option(metavar="sha256:…", help="Reject the file if its content has another digest."),
+        more_option("sha256:…", "Digest that the file must have, or nothing changes."),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.001, help="How long to wait for the change.")
+        float,
+        more_option("SECONDS", "Seconds to wait for the change.", min=0.001),
     ] = 600.0,
     as_json: Json = False,
 ) -> None:
-    """Show or change the datasets of a server without stopping it.
+    """List or change the datasets of a running server.
 
     ```text
     consensuspr datasets list
     consensuspr datasets add gsm8k /data/gsm8k.parquet
     consensuspr datasets replace math /data/math-v2.parquet --address 127.0.0.1:50051
-    consensuspr datasets replace math
     consensuspr datasets remove gsm8k
     ```
 
-    The server reads and checks the file while it serves; then all workers change to it at once, and
-    requests in progress finish with the dataset they began with. A bad file changes nothing. The
-    server reads files in and below the folders of its datasets, and its `dataset_folder`.
+    The server checks the file while it serves, then all workers switch at once. Requests in
+    progress finish with the old dataset. A bad file changes nothing. The file must be below the
+    folder of one of the server's datasets, or below its `dataset_folder`.
     """
     from consensuspr.client import Access
     from consensuspr.client.admin import AdminClient

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from consensuspr.cli.options import Json, OnErrorChoice, OnErrorOption
-from consensuspr.console import NoProgress, count_of, count_progress, load_core, make_console
+from consensuspr.cli.options import Json, NoProgress, OnErrorChoice, OnErrorOption, flag
+from consensuspr.console import count_of, count_progress, load_core, make_console
 
 
 def derive(
@@ -20,32 +20,27 @@ def derive(
         Path,
         typer.Option(
             metavar="FILE",
-            help="Where to write; the suffix decides the format, and .index prepares it for "
-            "scoring. May be DATASET itself unless it is prepared.",
+            help="File to write: .jsonl, .jsonl.gz, .parquet, or .index, which loads at once. It"
+            " may be DATASET itself, except for .index.",
         ),
     ],
-    again: Annotated[
-        bool, typer.Option("--again", help="Derive again if forms are stored already.")
-    ] = False,
+    again: Annotated[bool, flag("--again", "Replace equal forms that the dataset has.")] = False,
     on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
 ) -> None:
-    """Write a dataset again with the equal forms of its node expressions filled in.
-
-    Equal forms (`b+a=c` for `a+b=c`, fractions for decimals, …) raise the share of reached nodes
-    that are found. A dataset without them gets them each time it is loaded; with them stored, a
-    server need not make them and they can be read and edited.
-
-    An output named `*.index` is the dataset ready for scoring: what `serve` and `score` take as
-    DATASET and map into memory at once, however large it is. It has no texts of problems and is
-    for this version of the normal form alone, so keep the dataset that it was made of.
+    """Store equal forms of the node expressions in a dataset.
 
     ```text
-    consensuspr derive dataset.jsonl --output problems.derived.jsonl
+    consensuspr derive dataset.jsonl --output derived.jsonl
     consensuspr derive dataset.jsonl --output dataset.index
-    consensuspr serve --dataset dataset.index
     ```
+
+    Equal forms (`b+a=c` for `a+b=c`, a fraction for a decimal) find more of the nodes that a
+    response reached. The server derives them at every load if the dataset does not store them.
+
+    A file `*.index` is ready for scoring: `serve` and `score` load it at once, however large it
+    is. It works with this release only and has no problem texts, so keep the dataset.
     """
     load_core()
     from consensuspr.scoring.dataset_index import derive_dataset

@@ -14,10 +14,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from consensuspr.cli.options import Color, Json, TlsCa, TokenFile
+from consensuspr.cli.options import Color, Json, NoProgress, TlsCa, TokenFile, seconds_option
 from consensuspr.console import (
     ColorMode,
-    NoProgress,
     count_progress,
     load_core,
     make_console,
@@ -32,7 +31,7 @@ _STYLE = {"ok": "green", "skip": "dim", "warn": "yellow", "FAIL": "bold red"}
 _LONGEST = 600
 
 Files = Annotated[
-    list[str] | None, typer.Option(metavar="FILE[,FILE…]", help="Parquet files of rows.")
+    list[str] | None, typer.Option(metavar="FILE,...", help="Parquet files, separated by commas.")
 ]
 
 
@@ -41,16 +40,16 @@ def doctor(
         list[str] | None,
         typer.Argument(
             metavar="[-- TRAINING COMMAND]",
-            help="The run: `python -m verl.trainer.main_ppo …`, or its overrides alone.",
+            help="Command that starts the training, or only its Hydra overrides.",
         ),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The run's configuration, as Hydra wrote it."),
+        typer.Option(metavar="FILE", help="Configuration of the run, as Hydra wrote it."),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", show_default="the run's own", help="Server to ask."),
+        typer.Option(metavar="HOST:PORT", help="Server to check. [default: that of the run]"),
     ] = None,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
@@ -58,28 +57,30 @@ def doctor(
         str | None,
         typer.Option(
             metavar="PATH|NAME",
-            show_default="the run's own",
-            help="File whose content the server must have, or name of the dataset there.",
+            help="Dataset that the server must have: a file, or its name on the server. [default:"
+            " that of the run]",
         ),
     ] = None,
     train_files: Files = None,
     val_files: Files = None,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.001, help="Limit for each call.")
+        float,
+        seconds_option("Seconds for each call."),
     ] = 60.0,
     no_progress: NoProgress = False,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,
 ) -> int:
-    """Check a training set-up before GPUs burn: server, settings, verl run, Parquet rows.
+    """Check a training run before it starts: server, settings, rows.
 
     ```text
-    consensuspr doctor -- python -m verl.trainer.main_ppo data.train_files=train.parquet …
+    consensuspr doctor -- python -m verl.trainer.main_ppo data.train_files=train.parquet ...
     consensuspr doctor --address HOST:PORT --train-files train.parquet --val-files val.parquet
     ```
 
-    Put it before the command that starts training. Nothing is trained and no GPU is used. Each
-    check prints ok, warn or FAIL, what was found and what to do. Exit code 1 if a check failed.
+    Put `consensuspr doctor --` before the command that starts the training. It trains nothing and
+    uses no GPU. Each check prints ok, warn or FAIL, and what to do. The exit code is 1 if a check
+    fails.
     """
     from consensuspr.doctor import Case, Level, examine
     from consensuspr.doctor.verl_run import TrainingCommand
@@ -90,7 +91,7 @@ def doctor(
         raise InputError(f"--config: file not found: {config}")
     is_file = dataset is not None and os.path.isfile(dataset)
     if dataset is not None and not is_file and os.sep in dataset:
-        raise InputError(f"{dataset}: no such file, and no name of a dataset either")
+        raise InputError(f"--dataset: file not found: {dataset}")
     case = Case(
         address=address,
         token_file=token_file,

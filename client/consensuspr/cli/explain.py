@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from consensuspr.cli.options import (
+    MORE_REWARD_OPTIONS,
     REWARD_OPTIONS,
     Address,
     DatasetChoice,
@@ -56,42 +57,49 @@ _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 class ExplainSettings(RewardCommandSettings):
     """How ``explain`` scores and shows samples."""
 
-    full: bool = Field(False, description="Show all of a long response, not only near its hits.")
+    full: bool = Field(
+        False, description="Show all of a long response, not only the text near its hits."
+    )
 
 
 @with_settings(
-    ExplainSettings, prefix="CONSENSUSPR_EXPLAIN", shown={**REWARD_OPTIONS, "full": None}
+    ExplainSettings,
+    prefix="CONSENSUSPR_EXPLAIN",
+    shown={"full": None},
+    more={**REWARD_OPTIONS, **MORE_REWARD_OPTIONS},
 )
 def explain(
     rollouts: Annotated[
         Path,
         typer.Argument(
             metavar="RUN|ROLLOUTS",
-            help="Folder of a run with its score log, or rollouts: JSONL, JSONL.gz or Parquet.",
+            help="Folder of a run with a score log, or a file of rollouts.",
         ),
     ],
     *,
     dataset: DatasetChoice = None,
     rollout_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="Samples with this rollout_id.")
+        str | None, typer.Option(metavar="ID", help="Only rollouts with this rollout_id.")
     ] = None,
     problem: Annotated[
-        str | None, typer.Option(metavar="ID", help="Samples of this problem.")
+        str | None, typer.Option(metavar="ID", help="Only samples of this problem.")
     ] = None,
-    step: Annotated[int | None, typer.Option(help="Of a run: samples of this step.")] = None,
+    step: Annotated[
+        int | None, typer.Option(metavar="N", help="Run: only samples of this training step.")
+    ] = None,
     split: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Of a run: samples of this split; a step with a validation has two.",
-        ),
+        typer.Option(metavar="NAME", help="Run: only samples of this split, such as train."),
     ] = None,
     group: Annotated[
-        str | None, typer.Option(metavar="ID", help="Of a run: samples of this group.")
+        str | None, typer.Option(metavar="ID", help="Run: only samples of this group.")
     ] = None,
-    row: Annotated[int | None, typer.Option(min=1, help="Of rollouts: the N-th, from 1.")] = None,
+    row: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="File: only the rollout in this row, from 1."),
+    ] = None,
     worst: Annotated[
-        int, typer.Option(metavar="K", min=1, help="Of these so many, the lowest scores first.")
+        int, typer.Option(metavar="K", min=1, help="Number of samples, lowest scores first.")
     ] = 1,
     address: Address = None,
     token_file: TokenFile = None,
@@ -99,20 +107,18 @@ def explain(
     settings: ExplainSettings,
     as_json: Json = False,
 ) -> None:
-    """Show samples with every node hit marked, and how their rewards came about.
+    """Explain rewards: show responses with every node hit marked.
 
     ```text
     consensuspr explain rollouts.jsonl --dataset dataset.jsonl --rollout-id r17
     consensuspr explain runs/qwen3-4b --step 40 --split train --worst 3
     ```
 
-    Of the samples that match, shows those with the lowest scores, and first those without any.
+    Each node has a number and a colour. The table below the response shows which expression of a
+    node was found, and where it came from.
 
-    Samples of a run are scored as they were then, with the dataset that the run keeps (or
-    `--dataset`).
-
-    Each node has a number and a colour; the table below the response shows which of its
-    expressions was found, and in which words. Control characters in the response are written out.
+    Samples of a run are scored with the settings and the dataset of the run. Samples without a
+    score come first.
     """
     from consensuspr.client.files import connect
 
@@ -130,7 +136,7 @@ def explain(
     for name in unfit:
         if given.get(name) is not None:
             option = name.removesuffix("_id").replace("_", "-")
-            raise InputError(f"--{option} does not go with a {kind}")
+            raise InputError(f"--{option} has no effect on a {kind}; remove it")
     if is_run:
         samples = _of_run(rollouts, dataset, wanted, worst)
     else:
@@ -179,6 +185,8 @@ def _of_run(
 ) -> list[tuple[Row, Explanation]]:
     """Explain samples of a run, those with the lowest final scores."""
     load_core()
+    import pyarrow as pa
+
     from consensuspr.score_log import LogReader
     from consensuspr.score_log.replay import Datasets, Unscored, explain_row
     from consensuspr.scoring import AnswerVerifier
@@ -187,7 +195,9 @@ def _of_run(
     rows: list[Row] = []
     for batch in reader.read():
         for name, value in wanted.items():
-            batch = batch.filter([found == value for found in batch.column(name).to_pylist()])
+            kept = [found == value for found in batch.column(name).to_pylist()]
+            # Typed, because an empty list has no type of its own.
+            batch = batch.filter(pa.array(kept, pa.bool_()))
         # At most so many are held, however many there are.
         rows = sorted([*rows, *batch.to_pylist()], key=_score_of_row)[:worst]
     datasets = Datasets([reader.run], [] if dataset is None else [Path(dataset)])
@@ -251,24 +261,24 @@ def _of_rollouts(
 
 
 def _trained_on(sample: Row) -> list[str]:
-    """Return lines on what a run's policy was trained on, if that is not the reward."""
+    """Return lines on the score that the trainer used, if that is not the reward."""
     final_score, penalty = sample.get("final_score"), sample.get("penalty") or 0.0
     lines = []
     if sample.get("side") == "trainer" and sample["reward"] is None:
         if final_score is None:
-            return ["Not trained on: the sample has no reward"]
+            return ["The trainer did not use this sample: it has no reward"]
         number = final_score - penalty
         by_acc = sample["status"] == Status.NO_NODES and number == sample["acc"]
-        source = "its Acc" if by_acc else "the number that the run's settings give it"
-        lines.append(f"Trained on {number:.3f}, {source}, instead of a reward")
+        source = "Acc" if by_acc else "the settings of the run"
+        lines.append(f"No reward; the trainer used {number:.3f} from {source}")
     if penalty and final_score is not None:
-        lines.append(f"Trained on {final_score:.3f}, penalty {penalty:.3f}")
+        lines.append(f"The trainer used {final_score:.3f}, with a penalty of {penalty:.3f}")
     return lines
 
 
 def _none_of(path: Path, wanted: Mapping[str, Any]) -> InputError:
     named = ", ".join(f"{name} {value!r}" for name, value in wanted.items())
-    return InputError(f"{path}: holds no sample of {named or 'any kind'}")
+    return InputError(f"{path} has no sample" + (f" with {named}" if named else ""))
 
 
 def print_explanation(

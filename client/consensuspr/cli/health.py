@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from consensuspr.cli.options import TlsCa
+from consensuspr.cli.options import TlsCa, more_option
 from consensuspr.errors import InputError, Unavailable
 
 
@@ -16,16 +16,17 @@ def health(
     ] = "127.0.0.1:50051",
     tls_ca: TlsCa = None,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.001, help="How long to wait.")
+        float,
+        more_option("SECONDS", "Seconds to wait for the reply.", min=0.001),
     ] = 3.0,
 ) -> None:
-    """Ask a server for its health: exit code 0 while it is SERVING, else 1.
-
-    A server that drains answers NOT_SERVING, so that no new work is sent to it.
+    """Check that a server is ready: exit code 0 if it is SERVING, else 1.
 
     ```text
     consensuspr health --address 127.0.0.1:50051
     ```
+
+    A server that drains is NOT_SERVING, so that load balancers send it no new requests.
     """
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -35,7 +36,7 @@ def health(
     from consensuspr.client.transport import Access, Connector
 
     if len(split_addresses(address)) > 1:
-        raise InputError(f"health is of one server; ask each of {address} by itself")
+        raise InputError(f"health checks one server, got several addresses: {address}")
     with Connector(Access(tls_ca=tls_ca)).open(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
@@ -46,7 +47,7 @@ def health(
             failure = RpcFailure.of(error)
             reason = failure.details
             if failure.code is grpc.StatusCode.DEADLINE_EXCEEDED:
-                reason = f"no answer within {timeout:g} s; check the address, or raise --timeout"
+                reason = f"no reply within {timeout:g} s; check the address, or raise --timeout"
             raise Unavailable(f"{address}: {reason} ({failure.code.name})") from None
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
     if reply.status != health_pb2.HealthCheckResponse.SERVING:

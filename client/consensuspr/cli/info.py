@@ -10,22 +10,23 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from consensuspr.cli.options import Address, Json, TlsCa, TokenFile
+from consensuspr.cli.options import Json, TlsCa, TokenFile, more_option
 from consensuspr.client.files import CONNECT_TIMEOUT_S
 from consensuspr.console import load_core, make_console, one_line
 from consensuspr.wire.server_info import DatasetInfo
 
 
 def info(
-    address: Address = None,
+    address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Server to ask.")] = None,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.001, help="Limit for each call to the server.")
+        float,
+        more_option("SECONDS", "Seconds to wait for the server.", min=0.001),
     ] = CONNECT_TIMEOUT_S,
     as_json: Json = False,
 ) -> None:
-    """Print the versions of this installation, or those and the datasets of a server.
+    """Print versions and limits of this installation, or of a server and its datasets.
 
     ```text
     consensuspr info

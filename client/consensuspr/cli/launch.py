@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from consensuspr.cli.options import with_settings
+from consensuspr.cli.options import flag, with_settings
 from consensuspr.launch.request import Request
 
 
@@ -17,13 +17,23 @@ from consensuspr.launch.request import Request
     shown={
         "algorithm": None,
         "model": "1.7b|4b|8b|PATH",
-        "reward": None,
+        "reward": "NAME",
+        "alpha": "SHARE",
         "train_files": "FILE",
         "val_files": "FILE",
         "dataset": "PATH",
-        "grow_nodes": None,
-        "alpha": None,
         "address": "HOST:PORT",
+        "log_dir": "DIR",
+    },
+    more={
+        "grow_nodes": None,
+        "step_credit": None,
+        "recipe": "FILE",
+        "server_address": "HOST:PORT",
+        "server_workers": "N",
+        "server_config": "FILE",
+        "trainer": "MODULE",
+        "no_doctor": None,
     },
 )
 def launch(
@@ -31,16 +41,17 @@ def launch(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="Hydra overrides for verl; they win over everything else.",
+            help="Hydra overrides for verl; they win over all options.",
         ),
     ] = None,
     *,
     settings: Request,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the commands and run nothing.")
+        bool,
+        flag("--dry-run", "Print the commands with all settings, and run nothing."),
     ] = False,
 ) -> int:
-    """Train with verl and the reward server beside it, as the paper did.
+    """Train with verl by the paper's recipe, with a reward server.
 
     ```text
     consensuspr launch --algorithm grpo --model 4b --reward linear --dataset dataset.jsonl \\
@@ -48,10 +59,10 @@ def launch(
     consensuspr launch ... --alpha 0.3 trainer.total_epochs=3 data.seed=1
     ```
 
-    Starts the server, lets `consensuspr doctor` look at the run, runs verl's own `main_ppo`, and
-    ends all of it together; a server that dies is started again. The exit code is the training's.
-    `--dry-run` prints every setting that verl would be given. Files for verl are made by
-    `consensusbench export`; how the server is started is among the settings of `--list-settings`.
+    Starts the server, runs `consensuspr doctor`, then verl's `main_ppo`, and stops the server at
+    the end. If the server dies, it restarts it. The exit code is that of the training.
+
+    `consensusbench export --format verl` writes the Parquet files. See the page "Train with verl".
     """
     from consensuspr.launch.plan import make_plan
     from consensuspr.launch.run import launch

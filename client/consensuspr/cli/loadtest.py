@@ -9,23 +9,23 @@ from typing import Annotated
 import typer
 
 from consensuspr.cli.boundary import DONE, FAILED
-from consensuspr.cli.options import Json, TlsCa, TokenFile
+from consensuspr.cli.options import Json, TlsCa, TokenFile, flag, more_option, seconds_option
 from consensuspr.console import load_core, make_console, one_line, printable
 from consensuspr.errors import InputError
 
 
 def loadtest(
     *,
-    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Server to load.")],
+    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Server to test.")],
     dataset: Annotated[
         Path,
         typer.Option(
             metavar="PATH",
-            help="Dataset with the content that the server has; replies are checked against it.",
+            help="Dataset of the server; the test checks replies with it.",
         ),
     ],
     rollouts: Annotated[
-        Path, typer.Option(metavar="FILE", help="Rollouts to send, over and over.")
+        Path, typer.Option(metavar="FILE", help="File of rollouts to send, again and again.")
     ],
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
@@ -34,48 +34,53 @@ def loadtest(
         typer.Option(
             metavar="N",
             min=1,
-            help="Rollouts in a request; 1 sends single samples as verl's reward loop does.",
+            help="Rollouts in a request; verl sends 1.",
         ),
     ] = 64,
     rate: Annotated[
         float | None,
         typer.Option(
-            metavar="R", help="Open loop: requests a second. Of a search: the first rate."
+            metavar="R", help="Requests a second, sent by the clock; the first rate of a search."
         ),
     ] = None,
     concurrency: Annotated[
-        int, typer.Option(metavar="C", min=1, max=65_536, help="Closed loop: requests at a time.")
+        int,
+        typer.Option(
+            metavar="C", min=1, max=65_536, help="Requests in flight at a time, without --rate."
+        ),
     ] = 8,
     duration: Annotated[
-        float, typer.Option(metavar="S", min=0.1, help="Seconds of sending, of each rate.")
+        float, typer.Option(metavar="S", min=0.1, help="Seconds of the test, for each rate.")
     ] = 10.0,
     find_saturation: Annotated[
-        bool, typer.Option("--find-saturation", help="Search for the highest sustained rate.")
+        bool, flag("--find-saturation", "Search for the highest sustained rate.")
     ] = False,
     max_p99: Annotated[
-        float | None, typer.Option(metavar="MS", min=0, help="p99 that a sustained rate may have.")
+        float | None,
+        typer.Option(metavar="MS", min=0, help="Highest p99 latency of a sustained rate."),
     ] = None,
     max_error_rate: Annotated[
         float,
-        typer.Option(
-            metavar="SHARE", min=0, max=1, help="More errors fail the test, or are not sustained."
-        ),
+        more_option("SHARE", "Highest share of errors that passes.", min=0, max=1),
     ] = 0.01,
     timeout: Annotated[
-        float, typer.Option(metavar="S", min=0.001, help="Limit of a request, from when it is due.")
+        float,
+        seconds_option("Seconds for a request."),
     ] = 30.0,
     connections: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1024, help="Connections to the server.")
+        int,
+        more_option("N", "Connections to the server.", min=1, max=1024),
     ] = 8,
     processes: Annotated[
-        int, typer.Option(metavar="N", min=1, max=64, help="Processes that send.")
+        int,
+        more_option("N", "Processes that send requests.", min=1, max=64),
     ] = 1,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the figures as JSON.")
+        Path | None, typer.Option(metavar="FILE", help="JSON file of the figures.")
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Load a server, measure throughput and latency, and check its replies.
+    """Measure the throughput and latency of a server, and check its replies.
 
     ```text
     consensuspr loadtest --address HOST:PORT --dataset dataset.jsonl --rollouts rollouts.jsonl
@@ -83,15 +88,15 @@ def loadtest(
     consensuspr loadtest ... --find-saturation --max-p99 250
     ```
 
-    Use it on your own servers only: it takes all their capacity. Without `--rate`, each of
-    `--concurrency` requests is followed by the next (closed loop). With `--rate`, requests are due
-    by the clock, and latency counts from then (open loop).
+    It takes all capacity of the server, so test your own servers only.
+
+    Without `--rate`, `--concurrency` requests are always in flight (closed loop). With `--rate`,
+    requests are sent by the clock, and latency counts from the time when a request is due (open
+    loop). Some scores are compared with the in-process scorer.
 
     Prints a Markdown table. "The load generator was the limit" means that this machine could not
-    send in time. A sample of the scores is compared with the in-process scorer.
-
-    Exit codes: 1 if nothing was answered or scored, a score was wrong, errors were too many, or no
-    rate was sustained.
+    send in time. The exit code is 1 if no request was answered, a score was wrong, there were too
+    many errors, or no rate was sustained.
     """
     load_core()
     from consensuspr.client import Access
@@ -102,7 +107,7 @@ def loadtest(
     if rate is not None and not 0 < rate < float("inf"):
         raise InputError(f"--rate must be above 0 requests a second, got {rate}")
     if max_p99 is not None and not find_saturation:
-        raise InputError("--max-p99 goes with --find-saturation")
+        raise InputError("--max-p99 needs --find-saturation")
     if not dataset.is_file():
         raise InputError(f"--dataset {str(dataset)!r}: no such file")
     if output is not None and not output.absolute().parent.is_dir():

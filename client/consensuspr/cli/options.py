@@ -13,6 +13,7 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    Final,
     Literal,
     TypeAlias,
     TypeVar,
@@ -36,6 +37,30 @@ if TYPE_CHECKING:
     from consensuspr.client import Access
 
 
+# The panel of the options that few people need.
+MORE: Final = "Less common options"
+
+# Help of options that are settings of some commands.
+ON_ERROR: Final = "At a bad row: stop and write nothing, or skip and count it."
+COLOR: Final = "When to colour the output; auto: only on a terminal."
+NO_PROGRESS: Final = "Show no progress bar."
+
+
+def more_option(metavar: str, help: str, **limits: Any) -> Any:
+    """Return an option of the panel :data:`MORE`; ``limits`` are typer's own arguments."""
+    return typer.Option(metavar=metavar, help=help, rich_help_panel=MORE, **limits)
+
+
+def flag(name: str, help: str, panel: str | None = None) -> Any:
+    """Return an option without a value."""
+    return typer.Option(name, metavar="", help=help, rich_help_panel=panel)
+
+
+def seconds_option(help: str) -> Any:
+    """Return an option of the panel :data:`MORE` that takes a time limit."""
+    return more_option("SECONDS", help, min=0.001)
+
+
 class OnErrorChoice(StrEnum):
     """What a bad row of a file does."""
 
@@ -45,51 +70,46 @@ class OnErrorChoice(StrEnum):
 
 # help= speaks to a person who has read neither the paper nor this code.
 RolloutsPath: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="ROLLOUTS", help="Rollouts: JSONL, JSONL.gz or Parquet.")
+    Path, typer.Argument(metavar="ROLLOUTS", help="File of rollouts: JSONL, JSONL.gz or Parquet.")
 ]
 RunFolder: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="RUN", help="Folder of a run with its score log (score_log).")
+    Path,
+    typer.Argument(metavar="RUN", help="Folder of a run with a score log."),
 ]
 Address: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Use the server at this address, or those at several, with commas between.",
+        help="Score with the server at this address, or with several, separated by commas.",
     ),
 ]
 # Rarer means of access (a client's certificate, public authorities) are variables alone.
 TokenFile: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        show_default=f"${TOKEN_FILE_VARIABLE}",
-        help="File whose first token each call sends.",
-    ),
+    more_option("FILE", f"File with the token for the server. [default: ${TOKEN_FILE_VARIABLE}]"),
 ]
 TlsCa: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        show_default="$CONSENSUSPR_TLS_CA",
-        help="Certificates (PEM) that sign the server's; turns TLS on.",
+    more_option(
+        "FILE",
+        "CA certificates (PEM) of the server; turns TLS on. [default: $CONSENSUSPR_TLS_CA]",
     ),
 ]
 DatasetChoice: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="PATH",
-        help="Dataset with nodes and ground truths. With --address: the server's dataset of equal "
-        "content, or the name of one there.",
+        help="Dataset with nodes and ground truths. With --address: the name of the server's "
+        "dataset, or a file with the same content.",
     ),
 ]
 OnErrorOption: TypeAlias = Annotated[
     OnErrorChoice,
-    typer.Option(help="At a bad row: stop before anything is written, or skip and count it."),
+    typer.Option(rich_help_panel=MORE, help=ON_ERROR),
 ]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Color: TypeAlias = Annotated[
-    ColorMode, typer.Option(help="When to colour; auto: on a terminal only.")
-]
+Json: TypeAlias = Annotated[bool, flag("--json", "Print JSON instead of tables.", MORE)]
+Color: TypeAlias = Annotated[ColorMode, typer.Option(rich_help_panel=MORE, help=COLOR)]
+NoProgress: TypeAlias = Annotated[bool, flag("--no-progress", NO_PROGRESS, MORE)]
 
 
 def access_of(address: str | None, token_file: Path | None, tls_ca: Path | None) -> Access | None:
@@ -110,29 +130,25 @@ class RewardCommandSettings(RewardOptions):
 
     in_training = False
 
-    epoch: int = Field(0, ge=0, description="Training epoch, from 0; the curriculum needs it.")
-    timeout: float | None = Field(
-        None, gt=0, description="Limit in seconds for each call to the server."
+    epoch: int = Field(
+        0, ge=0, description="Training epoch, counted from 0; the curriculum reward needs it."
     )
-    color: ColorMode = Field(
-        ColorMode.AUTO, description="When to colour; auto: on a terminal only."
-    )
+    timeout: float | None = Field(None, gt=0, description="Seconds for each call to the server.")
+    color: ColorMode = Field(ColorMode.AUTO, description=COLOR)
 
     def check_options(self, given: Collection[str]) -> None:
         """Reject options of another reward."""
         for name, kind in OF_ONE_REWARD.items():
             if name in given and self.reward is not kind:
+                option = f"--{name.replace('_', '-')}"
                 raise InputError(
-                    f"--{name.replace('_', '-')} belongs to the {kind} reward, and the reward is"
-                    f" {self.reward}"
+                    f"{option} is for --reward {kind}, and the reward is {self.reward}"
                 )
 
     def options(self, *, spans: bool = False) -> ScoreOptions:
         """Return the options of the scorer; raise InputError if the curriculum has no epoch."""
         if self.reward is RewardKind.CURRICULUM and "epoch" not in self.model_fields_set:
-            raise InputError(
-                "the curriculum rewards NCR in early epochs and Acc in later ones: give --epoch"
-            )
+            raise InputError("--reward curriculum depends on the epoch: give --epoch")
         return ScoreOptions(
             self.spec,
             self.epoch,
@@ -142,9 +158,10 @@ class RewardCommandSettings(RewardOptions):
         )
 
 
-# Options of RewardCommandSettings that every help shows.
-REWARD_OPTIONS: Mapping[str, str | None] = dict.fromkeys(
-    ("reward", "alpha", "epoch", "switch_epoch", "guard", "statements", "after_think")
+# Options of RewardCommandSettings that every help shows, everyday ones and others.
+REWARD_OPTIONS: Mapping[str, str | None] = {"reward": "NAME", "alpha": "SHARE", "epoch": "N"}
+MORE_REWARD_OPTIONS: Mapping[str, str | None] = dict.fromkeys(
+    ("switch_epoch", "guard", "statements", "after_think", "color")
 )
 
 _ConfigFile: TypeAlias = Annotated[
@@ -152,8 +169,8 @@ _ConfigFile: TypeAlias = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Settings as TOML; --list-settings prints all of them. Use --no-FLAG to override a "
-        "flag set there.",
+        rich_help_panel=MORE,
+        help="TOML file of settings. Use --no-FLAG to override a flag set in the file.",
     ),
 ]
 
@@ -165,6 +182,7 @@ def with_settings(
     *,
     prefix: str,
     shown: Mapping[str, str | None],
+    more: Mapping[str, str | None] | None = None,
     unused: Collection[str] = (),
 ) -> Callable[[Callable[..., ResultT]], Callable[..., ResultT]]:
     """Give a command an option for every setting of a model, and the settings as one value.
@@ -177,12 +195,14 @@ def with_settings(
         prefix: of the environment variables, such as ``"CONSENSUSPR_SCORE"``.
         shown: settings that ``--help`` shows, in its order, with the metavar of each (None: its
             type); ``--list-settings`` prints all.
+        more: settings that ``--help`` shows in the panel :data:`MORE`.
         unused: settings and groups that this command does not use.
     """
     known = all_settings(model)
     # Of two settings of one name the first is the option.
     options: dict[str, str] = {}
-    for name in (*shown, *known):
+    more = more or {}
+    for name in (*shown, *more, *known):
         is_used = name not in unused and name.partition(".")[0] not in unused
         if is_used and _option_type(known[name], model) is not None:
             options.setdefault(name.rpartition(".")[2], name)
@@ -194,9 +214,11 @@ def with_settings(
 
     listing = typer.Option(
         "--list-settings",
+        metavar="",
         is_eager=True,
         callback=print_template,
-        help="Print every setting as a TOML file to start from, and exit.",
+        rich_help_panel=MORE,
+        help="Print all settings as a TOML file to start from, and exit.",
     )
 
     def decorate(command: Callable[..., ResultT]) -> Callable[..., ResultT]:
@@ -213,21 +235,23 @@ def with_settings(
             settings.check_options([name for name, value in overrides.items() if value is not None])
             return command(**given, settings=settings)
 
-        own = inspect.signature(command, eval_str=True).parameters
-        parameters = [
-            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for each in own.values()
-            if each.name != "settings"
-        ]
+        parameters: list[inspect.Parameter] = []
 
         def add(name: str, annotation: Any, default: object = None) -> None:
             kind = inspect.Parameter.KEYWORD_ONLY
             parameters.append(inspect.Parameter(name, kind, default=default, annotation=annotation))
 
-        for option, name in options.items():
-            kind = _option_type(known[name], model)
-            hidden = name not in shown
-            add(option, _option(option, known[name], kind, shown.get(name), hidden=hidden))
+        # The settings stand in the help where the command has them among its own parameters.
+        for own in inspect.signature(command, eval_str=True).parameters.values():
+            if own.name != "settings":
+                add(own.name, own.annotation, own.default)
+                continue
+            for option, name in options.items():
+                panel = MORE if name in more else None
+                metavar = shown.get(name) or more.get(name)
+                hidden = name not in shown and name not in more
+                kind = _option_type(known[name], model)
+                add(option, _option(option, known[name], kind, metavar, panel, hidden=hidden))
         add("config", _ConfigFile)
         add("list_settings", Annotated[bool, listing], False)
         run.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -237,7 +261,9 @@ def with_settings(
     return decorate
 
 
-def _option(name: str, setting: Setting, kind: Any, metavar: str | None, *, hidden: bool) -> Any:
+def _option(
+    name: str, setting: Setting, kind: Any, metavar: str | None, panel: str | None, *, hidden: bool
+) -> Any:
     """Return the annotation of a setting's option; None is "not given"."""
     # A default that is made may depend on the machine; its description says how.
     default = None if setting.field.default_factory else setting.default
@@ -249,12 +275,12 @@ def _option(name: str, setting: Setting, kind: Any, metavar: str | None, *, hidd
         flags.append(flag.removesuffix("s"))  # given one at a time
     if isinstance(default, tuple | list):
         default = ", ".join(map(str, default))
+    metavar = "" if kind is bool else metavar
+    text = setting.field.description or ""
+    if default not in (None, "", False):
+        text += f" [default: {str(default).lower() if kind is bool else default}]"
     described = typer.Option(
-        *flags,
-        metavar=metavar,
-        hidden=hidden,
-        help=setting.field.description,
-        show_default=False if default in (None, "", False) else str(default),
+        *flags, metavar=metavar, hidden=hidden, help=text, rich_help_panel=panel, show_default=False
     )
     return Annotated[kind | None, described]
 

@@ -22,20 +22,19 @@ def replay(
     *,
     dataset: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Dataset, for samples whose own the run does not keep."),
+        typer.Option(metavar="PATH", help="Dataset, if the folder of the run has no copy."),
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Score every sample of a run again, and compare each reward with the logged one.
+    """Score a run again and compare each reward with the logged one.
 
     ```text
     consensuspr replay runs/qwen3-4b
     ```
 
-    With the datasets and settings that the score log keeps, in this process. What cannot be
-    scored again, or comes out otherwise for a known reason (another version, an answer left open
-    by its budget), is counted with that reason. Exits with 1 if a reward changed without one, or
-    if no sample could be scored.
+    Uses the datasets and settings of the run. Prints how many rewards are equal, and the reason of
+    each change: another version, or an answer check that ran out of time. The exit code is 1 if a
+    reward changed without such a reason, or if no sample could be scored.
     """
     load_core()
     from consensuspr.score_log.replay import replay as score_again
@@ -52,10 +51,10 @@ def replay(
 
 
 def _lines(result: Replay) -> list[str]:
-    lines = [f"{count_of(result.samples, 'sample')}: {result.same:,} as they were"]
+    lines = [f"{count_of(result.samples, 'sample')}: {result.same:,} with the same reward"]
     lines += [
-        f"scoring version {version} of {count_of(number, 'sample')} is not emulated: this release"
-        f" scored them by version {SCORING_VERSION}"
+        f"{count_of(number, 'sample')} of scoring version {version}: scored again with version"
+        f" {SCORING_VERSION}, the only one of this release"
         for version, number in result.other_versions.items()
     ]
     lines += [f"{number:,} changed: {reason}" for reason, number in result.changed.items()]
@@ -64,6 +63,6 @@ def _lines(result: Replay) -> list[str]:
         was, now = example["was"], example["now"]
         lines.append(
             f"step {example['step']}, problem {example['problem_id']}: reward {was['reward']}"
-            f" ({was['status']}) is {now['reward']} ({now['status']}): {example['reason']}"
+            f" ({was['status']}) became {now['reward']} ({now['status']}): {example['reason']}"
         )
     return lines

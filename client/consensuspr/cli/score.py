@@ -17,6 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from consensuspr.cli.options import (
+    MORE_REWARD_OPTIONS,
+    NO_PROGRESS,
+    ON_ERROR,
     REWARD_OPTIONS,
     Address,
     DatasetChoice,
@@ -31,6 +34,7 @@ from consensuspr.cli.options import (
 )
 from consensuspr.console import count_of, count_progress, load_core, make_console, one_line
 from consensuspr.errors import InputError
+from consensuspr.pages import page
 
 if TYPE_CHECKING:
     from consensuspr.client.files import Mean, Summary
@@ -52,20 +56,18 @@ class ScoreSettings(RewardCommandSettings):
     """How ``score`` reads, scores and writes a file."""
 
     spans: bool = Field(False, description="Also write where each node was first found.")
-    on_error: OnErrorChoice = Field(
-        OnErrorChoice.STOP,
-        description="At a bad row: stop before anything is written, or skip and count it.",
-    )
+    on_error: OnErrorChoice = Field(OnErrorChoice.STOP, description=ON_ERROR)
     engine: Engine = Field(
         Engine.LOCAL, description="Score in this process, or on all cores of a Ray cluster."
     )
-    no_progress: bool = Field(False, description="Show no progress bar.")
+    no_progress: bool = Field(False, description=NO_PROGRESS)
 
 
 @with_settings(
     ScoreSettings,
     prefix="CONSENSUSPR_SCORE",
-    shown={**REWARD_OPTIONS, "spans": None, "on_error": None, "engine": None},
+    shown=REWARD_OPTIONS,
+    more={**MORE_REWARD_OPTIONS, "spans": None, "on_error": None, "engine": None},
 )
 def score(
     rollouts: RolloutsPath,
@@ -74,7 +76,7 @@ def score(
         Path,
         typer.Option(
             metavar="FILE",
-            help="Scored rollouts, .jsonl, .jsonl.gz or .parquet; appears complete or not at all.",
+            help="File of scored rollouts: .jsonl, .jsonl.gz or .parquet.",
         ),
     ],
     dataset: DatasetChoice = None,
@@ -84,17 +86,16 @@ def score(
     settings: ScoreSettings,
     as_json: Json = False,
 ) -> None:
-    """Score rollouts, write them with their scores, and print a table by data source.
+    """Score a file of rollouts and print means by data source.
 
     ```text
     consensuspr score rollouts.jsonl --dataset dataset.jsonl --output scored.jsonl
     consensuspr score rollouts.parquet --address HOST:PORT --reward max --output scored.parquet
     ```
 
-    Scores in this process, with `--address` by a server, with `--engine ray` on all cores of a Ray
-    cluster. All three give the same scores. A rollout that cannot be scored gets a status and no
-    reward. If no rollout gets a reward, the exit code is 1. A mean `(of N)` is over the N rollouts
-    that have the value.
+    Scores in this process, or with `--address` on a server; the scores are equal. A rollout that
+    cannot be scored gets a status and no reward. If no rollout gets a reward, the exit code is 1.
+    In the table, `(of N)` after a mean is the number of rollouts that have the value.
     """
     from consensuspr.client.files import connect, score_file
     from consensuspr.data import ReadReport, open_writer, read_rollouts, scan_rollouts
@@ -102,7 +103,7 @@ def score(
 
     on_ray = settings.engine is Engine.RAY
     if on_ray and (address is not None or settings.timeout is not None):
-        raise InputError("--address and --timeout are for a server, not for --engine ray")
+        raise InputError("--address and --timeout have no effect with --engine ray")
     read, options = ReadReport(), settings.options(spans=settings.spans)
     total = None
     with ExitStack() as stack:
@@ -144,8 +145,8 @@ def score(
         _print(summary, read, elapsed_s, output, settings)
     if not overall.means["reward"].count:
         typer.echo(
-            f"warning: none of {count_of(overall.rollouts, 'rollout')} got a reward; see the"
-            " statuses, and compare the keys of the rows with docs/datasets.md",
+            f"warning: none of {count_of(overall.rollouts, 'rollout')} got a reward; check the"
+            f" statuses above, and the keys of the rows: see {page('File formats')}",
             err=True,
         )
         raise typer.Exit(1)
@@ -160,7 +161,7 @@ def _ray_parts(
 ) -> Generator[ScoredPart, None, None]:
     """Score on all cores of a cluster; return the scored parts in the order of the file."""
     if dataset is None:
-        raise InputError("give --dataset PATH to score with --engine ray")
+        raise InputError("--engine ray needs --dataset PATH")
     load_core()
     from consensuspr.data.readers import open_data
     from consensuspr.data.writers import is_parquet_output
@@ -223,13 +224,13 @@ def _print(
     counts = sorted(overall.statuses.items(), key=lambda item: (item[0] is not Status.OK, item[0]))
     for status, count in counts:
         message = overall.messages.get(status)
-        example = f"  (the first: {one_line(message, 200)})" if message else ""
+        example = f"  (first: {one_line(message, 200)})" if message else ""
         console.print(f"{status} {count:,}{example}", markup=False)
     if overall.guarded:
         console.print(
-            f"the guard lowered NCR of {count_of(overall.guarded, 'rollout')}, "
-            f"{overall.guarded_right:,} of them right; mean NCR before it is "
-            f"{mean_text(overall.means['ncr_raw'], overall.rollouts, '.1%')}",
+            f"the guard lowered the NCR of {count_of(overall.guarded, 'rollout')},"
+            f" {overall.guarded_right:,} of them correct; without it the mean NCR is"
+            f" {mean_text(overall.means['ncr_raw'], overall.rollouts, '.1%')}",
             markup=False,
         )
     if read.skipped:

@@ -13,28 +13,36 @@ from consensuspr.server.config import ENVIRONMENT_PREFIX, ServerConfig
     shown={
         "datasets": "[NAME=]PATH",
         "address": "HOST:PORT",
-        "metrics_address": "HOST:PORT",
+        "workers": "N",
         "score_log": "RUN",
-        "http_address": "HOST:PORT",
         "web": "HOST:PORT",
-        "workers": None,
+        "metrics_address": "HOST:PORT",
+        "token_file": "FILE",
+    },
+    more={
+        "dataset_folder": "DIR",
+        "http_address": "HOST:PORT",
+        "tls_cert": "FILE",
+        "tls_key": "FILE",
+        "insecure": None,
         "log_format": "text|json",
-        "log_level": "debug|info|warning|error",
+        "log_level": "LEVEL",
     },
 )
 def serve(*, settings: ServerConfig) -> int:
-    """Start the reward server and serve until SIGTERM or Ctrl-C, then drain.
+    """Start the reward server; stop it with SIGTERM or Ctrl-C.
 
     ```text
     consensuspr serve --dataset dataset.jsonl
     consensuspr serve --dataset math=math.parquet --dataset gsm8k=gsm8k.jsonl.gz --workers 4
     ```
 
-    Prints one line, `listening on HOST:PORT`, on standard output when it is ready; logs go to
-    standard error. These are the options that people set; `--list-settings` prints all settings,
-    each of which can stand in the TOML file of `--config` or in an environment variable
-    (`CONSENSUSPR_WORKERS=4`), or be an option. The command line wins over the environment, and
-    that over the file.
+    When it is ready, the server prints `listening on HOST:PORT` on standard output. Logs go to
+    standard error. On SIGTERM it finishes the requests that it has, then exits with 0.
+
+    `--list-settings` prints all settings. Each can be an option, an environment variable
+    (`CONSENSUSPR_WORKERS=4`) or a key in the file of `--config`. Options win over variables, and
+    variables win over the file. See the page "Run a server".
     """
     load_core()
     if settings.web is not None:

@@ -11,12 +11,14 @@ from consensuspr.credentials import Scope, add_token
 
 
 def token(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File of tokens, made if need be.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="File of tokens; created if it does not exist.")
+    ],
     scope: Annotated[
-        Scope, typer.Option(help="Scope of the token; each includes those before it.")
+        Scope, typer.Option(help="What the token allows; each scope includes those before it.")
     ] = Scope.SCORE,
 ) -> None:
-    """Add a new token to a file for servers and clients.
+    """Add a random token to a file for servers and clients.
 
     ```text
     consensuspr token tokens
@@ -24,10 +26,9 @@ def token(
     CONSENSUSPR_TOKEN_FILE=tokens consensuspr info --address HOST:50051
     ```
 
-    A line is a token and its scope: `read` lists datasets and reads metrics, `score` also scores,
-    `admin` also changes datasets. A server accepts every line and reads the file again within
-    seconds of a change; a client sends the token of the first line. The token is random and is
-    not printed.
+    Scopes: `read` lists datasets and reads metrics, `score` also scores, `admin` also changes
+    datasets. A server accepts every token of the file and notices changes within seconds. A client
+    sends the first token. The command does not print the token.
     """
     add_token(file, scope)
-    typer.echo(f"{file}: a new token of scope {scope}", err=True)
+    typer.echo(f"{file}: added a token of scope {scope}", err=True)

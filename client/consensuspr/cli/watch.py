@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from consensuspr.cli.options import more_option
 from consensuspr.console import load_core
 from consensuspr.credentials import TOKEN_FILE_VARIABLE
 from consensuspr.errors import InputError
@@ -17,8 +18,7 @@ def watch(
         list[Path],
         typer.Argument(
             metavar="RUN|SCORED…",
-            help="Folders of runs with their score logs, and files of scored rollouts; several are "
-            "laid over one another.",
+            help="Folders of runs with score logs, or files of scored rollouts.",
         ),
     ],
     *,
@@ -26,29 +26,32 @@ def watch(
         list[Path] | None,
         typer.Option(
             metavar="PATH",
-            help="Dataset: for texts of problems, for what keeps no dataset itself (files, "
-            "trainers alone), and to review its nodes; may be repeated.",
+            help="Dataset of the runs, for problem texts and nodes; repeat it for several.",
         ),
     ] = None,
     address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes any free one.")
+        str,
+        typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 takes a free port."),
     ] = "127.0.0.1:8790",
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
+        more_option(
+            "FILE",
+            "File of tokens, one a line; the page asks for one of them. `consensuspr token FILE`"
+            " adds a token.",
             envvar=TOKEN_FILE_VARIABLE,
-            help="Tokens that the page asks for, one a line; `consensuspr token FILE` adds one.",
         ),
     ] = None,
     tls_cert: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Certificate chain (PEM), for TLS.")
+        Path | None,
+        more_option("FILE", "Certificate chain (PEM), for TLS."),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its private key (PEM).")
+        Path | None,
+        more_option("FILE", "Private key (PEM), for TLS."),
     ] = None,
 ) -> None:
-    """Show runs as a page: curves, samples, groups, problems, datasets; also while they go on.
+    """Show runs in the browser, also while they train.
 
     ```text
     consensuspr watch runs/qwen3-4b
@@ -56,9 +59,9 @@ def watch(
     consensuspr watch scored.jsonl --dataset dataset.jsonl
     ```
 
-    Prints one line, `watching on http://HOST:PORT`, when the page can be opened, and serves it
-    until Ctrl-C. Nothing leaves the machine; an address that others can reach needs
-    `--token-file`.
+    Prints `watching on http://HOST:PORT` when you can open the page; stop it with Ctrl-C. The page
+    has curves, samples, groups, problems and the dataset. It loads nothing from other machines.
+    An address that other machines can reach needs `--token-file`. See the page "Watch a run".
     """
     from consensuspr.web import require_web
 
@@ -70,14 +73,14 @@ def watch(
     from consensuspr.web.sources import open_source
 
     if (tls_cert is None) != (tls_key is None):
-        raise InputError("--tls-cert goes with --tls-key")
+        raise InputError("--tls-cert and --tls-key need each other; give both")
     wanted = Address.parse(address)
     check_page_reach("--address", wanted, known=token_file is not None)
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key, None)
     security = Security(Gate(token_file), tls)
     for path in dataset or ():
         if not path.is_file():
-            raise InputError(f"{path} is no file")
+            raise InputError(f"--dataset: file not found: {path}")
     sources = [open_source(path) for path in runs]
     with claim(wanted) as claimed:
         scheme, bound = "http" if tls is None else "https", Address.of(claimed)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, Self, TypeAlias, TypeVar
 
 from consensuspr.errors import DeadlineExceeded, InputError
-from consensuspr.scoring.rewards import RewardSpec
+from consensuspr.scoring.rewards import RewardName, RewardSpec
 from consensuspr.scoring.types import (
     AnswerRule,
     Identity,
@@ -24,6 +24,7 @@ from consensuspr.scoring.types import (
     ScoreOptions,
     checked_tokens,
 )
+from consensuspr.short_repr import short_list
 from consensuspr.wire.server_info import ServerInfo
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ class ScoredBatch(list[Score]):
     def __init__(self, scores: Iterable[Score], identity: Identity) -> None:
         super().__init__(scores)
         self.identity = identity
+
+    def __repr__(self) -> str:
+        return short_list(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class ScoringClient(ABC, Generic[ScoredT, ExplainedT, InfoT]):
     def score(
         self,
         rollouts: Sequence[Rollout],
-        reward: RewardSpec = DEFAULT_REWARD,
+        reward: RewardSpec | RewardName = DEFAULT_REWARD,
         epoch: int = 0,
         dataset: str | None = None,
         *,
@@ -105,7 +109,7 @@ class ScoringClient(ABC, Generic[ScoredT, ExplainedT, InfoT]):
 
         Args:
             rollouts: each failure is a status on its own rollout.
-            reward: how acc and ncr are combined.
+            reward: how acc and ncr are combined; a name alone has its default settings.
             epoch: training epoch counted from 0, the phase of the curriculum.
             dataset: name of the dataset, if there are several.
             answer_rule: how answers are found and compared; None: the dataset's own rule.
@@ -130,7 +134,7 @@ class ScoringClient(ABC, Generic[ScoredT, ExplainedT, InfoT]):
     def explain(
         self,
         rollout: Rollout,
-        reward: RewardSpec = DEFAULT_REWARD,
+        reward: RewardSpec | RewardName = DEFAULT_REWARD,
         epoch: int = 0,
         dataset: str | None = None,
         *,

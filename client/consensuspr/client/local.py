@@ -36,7 +36,8 @@ class LocalClient(BlockingClient):
     """Scores rollouts in this process.  Thread-safe.
 
     Args:
-        dataset: path of the dataset, or of each by name.
+        dataset: path of the dataset, or of each by name; None if every rollout brings its nodes
+            and ground truth.
         timeout_s: default timeout per call; None: no limit.
         derive: equal forms of expressions: made if a node stores none, as stored, or not used.
         threads: of matching; 0: all cores.
@@ -54,7 +55,7 @@ class LocalClient(BlockingClient):
 
     def __init__(
         self,
-        dataset: Path | Mapping[str, Path],
+        dataset: Path | Mapping[str, Path] | None = None,
         timeout_s: float | None = None,
         *,
         derive: Literal["missing", "stored", "off"] = "missing",
@@ -71,10 +72,13 @@ class LocalClient(BlockingClient):
         self._defaults = ScoreOptions(run=run, expect_digest=expect_digest)
         self._timeout_s = timeout_s
         self._deadline(None)
-        paths = dataset if isinstance(dataset, Mapping) else {DEFAULT_DATASET: dataset}
-        indexes = {
-            name: DatasetIndex.load(path, name=name, derive=derive) for name, path in paths.items()
-        }
+        indexes = {DEFAULT_DATASET: DatasetIndex.empty()}
+        if dataset is not None:
+            paths = dataset if isinstance(dataset, Mapping) else {DEFAULT_DATASET: dataset}
+            indexes = {
+                name: DatasetIndex.load(path, name=name, derive=derive)
+                for name, path in paths.items()
+            }
         self._verifier = AnswerVerifier(workers=answer_workers, budget_s=answer_budget_s)
         self._scorer = Scorer(
             indexes, verifier=self._verifier, threads=threads, limits=limits or Limits()

@@ -49,7 +49,7 @@ from consensuspr.errors import (
     ServerFault,
     Unavailable,
 )
-from consensuspr.scoring.rewards import RewardSpec
+from consensuspr.scoring.rewards import RewardName, RewardSpec
 from consensuspr.scoring.types import (
     AnswerRule,
     Identity,
@@ -491,7 +491,7 @@ class AsyncRewardClient(
     async def score_one(
         self,
         rollout: Rollout,
-        reward: RewardSpec = DEFAULT_REWARD,
+        reward: RewardSpec | RewardName = DEFAULT_REWARD,
         epoch: int = 0,
         dataset: str | None = None,
         *,

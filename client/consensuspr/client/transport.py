@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import sys
 from contextlib import suppress
@@ -42,6 +43,10 @@ PING_TIMEOUT_S = 20
 # gRPC's own limit of two minutes would hide a server that came back.
 MAX_RECONNECT_BACKOFF_S = 2
 MAX_PORT = 65_535
+
+# Schemes of gRPC's targets; all but a name have forms of their own.
+_RESOLVERS = ("dns", "ipv4", "ipv6", "unix", "unix-abstract", "vsock", "xds")
+_HOST_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^\s:/\[\]@]+):[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,15 +231,30 @@ def channel_options() -> list[tuple[str, int | str]]:
 
 
 def check_target(address: str) -> str:
-    """Return the address if a channel can be made to it.
+    """Return the address if it is ``HOST:PORT``, or another target that gRPC resolves.
 
     Raises:
-        InputError: it names no port, or a port that does not exist, which gRPC would take modulo
-            65,536.
+        InputError: it is a URL, or it has no port or a wrong one; names the right form.
     """
-    if ":" not in address:
-        raise InputError(f"address must be HOST:PORT, got {address!r}")
-    port = address.rpartition(":")[2]
-    if port.isascii() and port.isdigit() and int(port) > MAX_PORT:
+    scheme, colon, rest = address.partition(":")
+    if colon and scheme in _RESOLVERS:
+        address_of = rest.rpartition("/")[2] if scheme == "dns" else "any:1"
+    else:
+        address_of = address
+    if _HOST_PORT.fullmatch(address_of) is None:
+        url_scheme, is_url, after = address.partition("://")
+        host = (after if is_url else address).lstrip("/").partition("/")[0]
+        if host.count(":") > 1 and not host.startswith("["):  # IPv6 without a port
+            known = f"[{host}]:50051"
+        elif _HOST_PORT.fullmatch(host):
+            known = host
+        else:
+            known = f"{host.partition(':')[0] or 'localhost'}:50051"
+        form = f"HOST:PORT, such as {known!r}, got {address!r}"
+        if url_scheme in ("https", "grpcs"):
+            form += f"; for TLS set tls_ca, or {TLS_VARIABLE}=1"
+        raise InputError(f"address must be {form}")
+    # gRPC would take a larger port modulo 65,536.
+    if int(port := address_of.rpartition(":")[2]) > MAX_PORT:
         raise InputError(f"port must be at most {MAX_PORT}, got {port} in {address!r}")
     return address

@@ -16,6 +16,7 @@ from typing import Self
 from consensuspr.client.training import RewardSettings
 from consensuspr.client.verl.config import BUFFER_KEYS, OLD_GROUPS, OVERLONG, SOURCE
 from consensuspr.errors import InputError
+from consensuspr.pages import page
 
 COMMON = "common"
 STEP_CREDIT = "step-credit"
@@ -153,8 +154,8 @@ def check_overrides(overrides: Overrides) -> None:
     for key in overrides:
         if key.partition(".")[0] in OLD_GROUPS:
             raise InputError(
-                f"verl would ignore {key}: the settings of {key.partition('.')[0]} are in reward"
-                " now (docs/train.md has the keys)"
+                f"verl would ignore {key}: since 0.9 it reads these settings from the group reward;"
+                f" see {page('verl in depth')}"
             )
         inside = next((other for other in overrides if other.startswith(f"{key}.")), None)
         if inside is not None:

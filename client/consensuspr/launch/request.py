@@ -20,46 +20,55 @@ class Algorithm(StrEnum):
 
 
 class Request(Settings):
-    """What is trained, with what, and where its rewards come from."""
+    """A training run: algorithm, model, data, and the source of its rewards."""
 
-    algorithm: Algorithm = Field(description="Recipe to train with.")
+    algorithm: Algorithm = Field(description="Recipe of the paper: grpo or dapo.")
     model: str = Field(
-        description="Size of Qwen3-Base with a recipe, or any model's path or hub name."
+        description="Model to train: a size of Qwen3-Base, a folder, or a name on the hub."
     )
-    reward: RewardKind = Field(description="What is rewarded.")
-    train_files: tuple[str, ...] = Field(description="Training Parquet; may be repeated.")
-    val_files: tuple[str, ...] = Field(description="Validation Parquet; may be repeated.")
+    reward: RewardKind = Field(description="Reward formula: linear, max, curriculum or outcome.")
+    train_files: tuple[str, ...] = Field(
+        description="Parquet file of training rows; repeat it for several."
+    )
+    val_files: tuple[str, ...] = Field(
+        description="Parquet file of validation rows; repeat it for several."
+    )
     dataset: Path | None = Field(
-        None, description="Dataset with nodes for the server, and for scoring while it is away."
+        None,
+        description="Dataset with nodes. The server loads it; if the server is away, the trainer"
+        " scores with it.",
     )
     grow_nodes: bool = Field(
         False,
-        description="Make nodes of the run's own right rollouts, for its next epoch; problems are"
-        " rewarded by Acc until they have some.",
+        description="Build nodes from the run's own correct rollouts for its next epochs. Until a"
+        " problem has nodes, its reward is the answer.",
     )
     alpha: float | None = Field(
         None, ge=0, le=1, description=RewardOptions.model_fields["alpha"].description
     )
     step_credit: bool = Field(
-        False, description="Experimental: node rewards on the tokens that reached the nodes."
+        False,
+        description="Experimental: give the node reward to the tokens that reached the nodes.",
     )
     recipe: tuple[Path, ...] = Field(
-        (), description="File of more overrides, one a line; may be repeated."
+        (), description="File of Hydra overrides, one a line; repeat it for several."
     )
-    address: str | None = Field(None, description="Use this server and start none.")
+    address: str | None = Field(
+        None, description="HOST:PORT of a running server; launch then starts none."
+    )
     server_address: str | None = Field(
         None,
-        description="Where the server that is started listens; where not set 127.0.0.1:50051, with"
-        " several nodes this node's IP.",
+        description="HOST:PORT to listen on. Default: 127.0.0.1:50051; with several nodes, the IP"
+        " of this node.",
     )
     server_workers: int | None = Field(
-        None, ge=1, description="Worker processes of the server that is started."
+        None, ge=1, description="Worker processes of the server. Default: one per core, at most 4."
     )
-    server_config: Path | None = Field(
-        None, description="Settings of the server that is started, as TOML."
-    )
+    server_config: Path | None = Field(None, description="TOML file of settings for the server.")
     log_dir: Path = Field(
-        Path("consensuspr-logs"), description="For the server's log and the score logs."
+        Path("consensuspr-logs"), description="Folder for the server's log and the score logs."
     )
-    trainer: str = Field("verl.trainer.main_ppo", description="Module that is the training.")
-    no_doctor: bool = Field(False, description="Train without `consensuspr doctor` first.")
+    trainer: str = Field(
+        "verl.trainer.main_ppo", description="Python module that runs the training."
+    )
+    no_doctor: bool = Field(False, description="Skip `consensuspr doctor` before the training.")

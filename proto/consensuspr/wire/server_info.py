@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 from consensuspr.scoring.types import FIRST_SCORING_VERSION, SCORING_VERSION
+from consensuspr.short_repr import ShortRepr
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.version import VERSION
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from consensuspr.scoring import DatasetIndex, Scorer
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetInfo:
+@dataclass(frozen=True, slots=True, repr=False)
+class DatasetInfo(ShortRepr):
     """One loaded dataset, in counts."""
 
     name: str
@@ -34,8 +35,8 @@ class DatasetInfo:
     num_with_budgets: int = 0  # problems with a guard budget of their own
 
 
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
+@dataclass(frozen=True, slots=True, repr=False)
+class ServerInfo(ShortRepr):
     """Versions, limits and datasets of a server."""
 
     server_version: str

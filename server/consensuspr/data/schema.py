@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 from consensuspr.errors import DataError
+from consensuspr.short_repr import ShortRepr
 
 Row: TypeAlias = dict[str, Any]
 
 NODE_TYPES = ("equation", "value", "proposition", "expression")
 SPLITS = ("train", "test")
 
-# The rules of docs/answers.md; a dataset that names none leaves the choice to the request.
+# Of docs/reference/answer-rules.md; a dataset that names none leaves the choice to the request.
 ANSWER_RULES = ("auto", "dapo", "boxed", "gsm8k")
 
 # Limits on compiling one problem, far above any curated set (the paper: 6.8 nodes).
@@ -32,8 +33,8 @@ MAX_BUDGET = (1 << 32) - 1  # the protocol's largest number
 MAX_BUDGET_LENGTH = (1 << 31) - 1  # lower, so that the protocol can carry a rejected length
 
 
-@dataclass(slots=True)
-class Node:
+@dataclass(slots=True, repr=False)
+class Node(ShortRepr):
     """One consensus node: an intermediate conclusion, written in one or more ways."""
 
     node_id: str  # unique within its problem
@@ -51,8 +52,8 @@ class Node:
     extra: Row = field(default_factory=dict)  # all other keys of the row
 
 
-@dataclass(slots=True)
-class Problem:
+@dataclass(slots=True, repr=False)
+class Problem(ShortRepr):
     """One problem of a dataset; None stands for what is not known."""
 
     problem_id: str  # unique within the dataset

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from consensuspr.score_log.formulas import mixed_formulas
 from consensuspr.score_log.reader import LogReader
 from consensuspr.scoring.types import Status
 
@@ -37,7 +38,7 @@ FIGURES = (*_MEANS, "failed")
 # Columns of the rows that are added up.
 _COLUMNS = (
     "step", "split", "status", "reward", "final_score", "acc", "ncr", "ncr_raw", "guard", "tpn",
-    "num_tokens",
+    "num_tokens", "reward_spec",
 )  # fmt: skip
 
 
@@ -87,8 +88,8 @@ class CurvePoint:
 def read_curve(run: Path, split: str | None) -> list[CurvePoint]:
     """Return a point for each step that a run's score log has samples of.
 
-    May be called while the run goes on.  A warning is logged if samples of several splits are added
-    up.
+    May be called while the run goes on.  Logs a warning if it adds up samples of several splits or
+    of several reward formulas.
 
     Args:
         run: its folder.
@@ -99,10 +100,13 @@ def read_curve(run: Path, split: str | None) -> list[CurvePoint]:
     """
     points: dict[int | None, CurvePoint] = {}
     splits: set[str | None] = set()
+    formulas: Counter[str | None] = Counter()
     for batch in LogReader(run, _COLUMNS).read():
         splits.update(batch.column("split").unique().to_pylist())
         if split is not None:
             batch = batch.filter(pc.equal(batch.column("split"), split))
+        for each in batch.column("reward_spec").value_counts():
+            formulas[each["values"].as_py()] += each["counts"].as_py()
         values = _values(batch)
         table = pa.table({**values, "step": batch["step"], "status": batch["status"]})
         functions = [(name, how) for name in values for how in ("sum", "count")]
@@ -119,8 +123,12 @@ def read_curve(run: Path, split: str | None) -> list[CurvePoint]:
                 point.counts[name] += row[f"{name}_count"]
     if split is None and len(splits) > 1:
         logger.warning(
-            "samples of several splits are added up here: %s; --split NAME shows one",
+            "the means mix samples of several splits (%s); choose one with --split NAME",
             ", ".join(sorted("none" if name is None else name for name in splits)),
+        )
+    if mixed := mixed_formulas(formulas):
+        logger.warning(
+            "the means mix samples of %d reward formulas: %s", len(mixed), "; ".join(mixed)
         )
     return [points[step] for step in sorted(points, key=lambda step: (step is not None, step))]
 

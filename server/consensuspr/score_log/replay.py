@@ -38,19 +38,19 @@ MAX_EXAMPLES = 20  # of changed rewards
 class Unscored(StrEnum):
     """Why a sample was not scored again."""
 
-    NO_TEXT = "its text was not kept"
-    NO_DATASET = "its dataset is not kept; give it with --dataset FILE"
-    OTHER_VERSION = "its dataset is kept for other versions; give it with --dataset FILE"
-    UNKNOWN_SETTINGS = "its settings are not known here"
+    NO_TEXT = "the log does not have its text"
+    NO_DATASET = "the run has no copy of its dataset; give it with --dataset FILE"
+    OTHER_VERSION = "the run's copy of its dataset is of another release; give --dataset FILE"
+    UNKNOWN_SETTINGS = "this release does not know its settings"
 
 
 class Changed(StrEnum):
     """Why a reward may be another one."""
 
-    VERSION = "other versions of matching, of answers or of scoring"
-    UNDECIDED = "an answer was left open by its budget or a busy machine"
-    LIMITS = "a limit on the size of responses differs"
-    NO_REASON = "no reason is known"
+    VERSION = "another version of matching, answers or scoring"
+    UNDECIDED = "the answer check ran out of time"
+    LIMITS = "another limit on the size of responses"
+    NO_REASON = "unknown reason"
 
 
 @dataclass(slots=True)

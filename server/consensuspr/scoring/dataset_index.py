@@ -157,6 +157,10 @@ class DatasetIndex:
         # Dict operations are atomic: two threads at worst make the same entry twice.
         self._recent: dict[str, Entry] = {}
 
+    def __repr__(self) -> str:
+        size = f"{self.info.num_problems:,} problems, {self.info.num_nodes:,} nodes"
+        return f"DatasetIndex({self.name!r}, {size}, {self.digest[:19]}…)"
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the table alone; matchers are compiled again."""
         return DatasetIndex, (self._table, self.name)
@@ -196,7 +200,7 @@ class DatasetIndex:
         if is_index(path):
             index = cls.open(path, name=name, cache=cache)
             if index.derive != derive:
-                reason = f"was made with derive {index.derive!r}, and {derive!r} is asked for"
+                reason = f"was made with derive={index.derive!r}, but derive={derive!r} is set"
                 raise DataError(file_name, None, reason)
         else:
             with on_disk(_HELD), tempfile.TemporaryFile(prefix="consensuspr-") as file:
@@ -204,13 +208,13 @@ class DatasetIndex:
                 index = cls(_mapped(file)[0], name, cache)
         if derived.outdated:
             _log.warning(
-                "dataset %s: the derived forms of %d nodes are of another version than %s and"
-                " are made at each load; store them: consensuspr derive %s --output FILE",
+                "dataset %s: %d nodes have derived forms of another version than %s, so each load"
+                " makes them again; store them: consensuspr derive %s --output FILE",
                 name, derived.outdated, FORMS_VERSION, file_name,
             )  # fmt: skip
         _log.info(
-            "dataset %s: %d problems, %d nodes, %d expressions and %d derived forms, %d of them"
-            " derived now, from %s in %.1f s, digest %s",
+            "dataset %s: loaded %d problems, %d nodes, %d expressions and %d derived forms (%d made"
+            " now) from %s in %.1f s, digest %s",
             name, index.info.num_problems, index.info.num_nodes, index.info.num_expressions,
             index.info.num_derived, derived.forms, file_name, time.monotonic() - start,
             index.digest,
@@ -231,6 +235,11 @@ class DatasetIndex:
             DataError: not an index, damaged, or made for other versions.
         """
         return cls(_open(os.fspath(path)), name, cache)
+
+    @classmethod
+    def empty(cls, name: str = "default") -> DatasetIndex:
+        """Return a dataset without problems, for rollouts that bring nodes and ground truths."""
+        return cls(_schema(IndexInfo(), (), None, "missing").empty_table(), name)
 
     def save(self, path: str | os.PathLike[str], mode: int = 0o666) -> None:
         """Write the index, complete or not at all; a mapped older one stays usable.
@@ -399,18 +408,25 @@ def _build(
         # By their letters, which is the order of their UTF-8 bytes.
         order = sorted(range(len(ids)), key=ids.__getitem__)
         info.num_skipped = read.skipped
-        about = {
-            "digest": _digest((columns[2][at].as_py() for at in order), answer_rule),
-            "normal_form_version": NORMAL_FORM_VERSION,
-            "expansion_version": EXPANSION_VERSION,
-            "answer_rule": answer_rule,
-            "derive": derive,
-            "counts": asdict(info),
-        }
-        text = json.dumps(about).encode()
-        schema = _SCHEMA.with_metadata({_METADATA: text, _CHECKSUM: _sha256(text)})
+        schema = _schema(info, (columns[2][at].as_py() for at in order), answer_rule, derive)
         _write(target, schema, (tuple(c[at].as_py() for c in columns) for at in order))
     return read, derived
+
+
+def _schema(
+    info: IndexInfo, scoring: Iterable[bytes], answer_rule: str | None, derive: Derive
+) -> pa.Schema:
+    """Return the schema of an index, which describes it."""
+    about = {
+        "digest": _digest(scoring, answer_rule),
+        "normal_form_version": NORMAL_FORM_VERSION,
+        "expansion_version": EXPANSION_VERSION,
+        "answer_rule": answer_rule,
+        "derive": derive,
+        "counts": asdict(info),
+    }
+    text = json.dumps(about).encode()
+    return _SCHEMA.with_metadata({_METADATA: text, _CHECKSUM: _sha256(text)})
 
 
 def pack(problem: Problem) -> tuple[bytes, ...]:

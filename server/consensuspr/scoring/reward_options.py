@@ -32,44 +32,50 @@ class RewardOptions(Settings):
 
     reward: RewardKind = Field(
         RewardKind.LINEAR,
-        description="How accuracy and NCR are combined (section 4.2 of the paper).",
+        description="Reward formula: linear, max, curriculum or outcome.",
     )
     alpha: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
-        0.5, description="Weight of accuracy in the linear reward, from 0 to 1."
+        0.5, description="Weight of the final answer in the linear reward, from 0 to 1."
     )
     switch_epoch: Epoch = Field(
-        1, description="First epoch, from 0, in which the curriculum rewards the answer."
+        1,
+        description="Epoch, counted from 0, from which the curriculum rewards the answer and not"
+        " the nodes.",
     )
     guard: bool = Field(
-        True, description="Lower NCR if a response states far more than a solution needs."
+        True, description="Lower the NCR of responses that state far more than a solution needs."
     )
     statements: bool = Field(
-        True, description="A true statement of a node's value reaches it, not its text alone."
+        True,
+        description="A node also counts as reached if the response computes its value in another"
+        " form.",
     )
     final_nodes: bool = Field(True, description="Count nodes that state the final answer.")
     ncr: NcrKind = Field(
         NcrKind.PLAIN,
-        description="Count each node the same, or by the dataset's weights or positions.",
+        description="Weight of each node in NCR: equal (plain), the dataset's weight (weighted) or"
+        " its position (position).",
     )
-    after_think: bool = Field(
-        False, description="Score only what follows the last `</think>`, nodes and answer."
-    )
+    after_think: bool = Field(False, description="Score only the text after the last `</think>`.")
     code: CodeCredit = Field(
         CodeCredit.WRITTEN,
-        description="A statement in program code counts if the response writes its result"
+        description="Statements in program code count if the response writes their result"
         " (written), or always (computed).",
     )
     unanswered: Unanswered | None = Field(
         None,
-        description="NCR of a response without a marked final answer: unchanged (ncr) or 0 (zero);"
-        " default: in training zero for linear and max, else ncr.",
+        description="NCR of a response without a marked final answer: unchanged (ncr) or 0 (zero)."
+        " Default: in training zero for linear and max, else ncr.",
     )
     answer_rule: AnswerRule | None = Field(
-        None, description="How the final answer is found; default: the dataset's rule, else auto."
+        None,
+        description="Rule that finds the final answer: auto, dapo, boxed or gsm8k. Default: the"
+        " dataset's rule, else auto.",
     )
     on_undecided: OnUndecided = Field(
         OnUndecided.COUNT_WRONG,
-        description="An answer whose check ran out of time counts as wrong, or has no reward.",
+        description="If the answer check runs out of time: count the answer as wrong"
+        " (count_wrong), or give no reward (mask).",
     )
 
     @property

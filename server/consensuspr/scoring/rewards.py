@@ -6,9 +6,9 @@ exactly where the formula needs it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import TypeAlias, TypedDict, Unpack
+from typing import Literal, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,10 @@ class RewardKind(StrEnum):
     MAX = "max"
     CURRICULUM = "curriculum"
     OUTCOME = "outcome"
+
+
+# A reward with its default settings.
+RewardName: TypeAlias = Literal["linear", "max", "curriculum", "outcome"]
 
 
 class NcrKind(StrEnum):
@@ -101,7 +105,7 @@ class RewardSpec:
     """Which reward to compute, and of which NCR; build it with one of the named constructors.
 
     ``guard=False`` and ``statements=False`` together are the paper's own NCR (equation 1); the
-    defaults deviate from it (``docs/train.md``).
+    defaults deviate from it (``docs/concepts/reward.md``).
 
     Attributes:
         kind: how Acc and NCR are combined.
@@ -157,6 +161,33 @@ class RewardSpec:
             object.__setattr__(self, name, bool(given))
 
     @classmethod
+    def of(cls, reward: RewardSpec | RewardName) -> RewardSpec:
+        """Return a reward as it is, or that of a name with its default settings.
+
+        Raises:
+            InputError: there is no reward of that name.
+        """
+        if isinstance(reward, RewardSpec):
+            return reward
+        kinds = {kind.value: kind for kind in RewardKind}
+        if not isinstance(reward, str) or reward not in kinds:
+            names = ", ".join(map(repr, kinds))
+            raise InputError(f"reward must be {names} or a RewardSpec, got {reward!r:.80}")
+        return cls(kinds[reward])
+
+    def __repr__(self) -> str:
+        """Return the call that makes it: ``RewardSpec.linear(alpha=0.5)``."""
+        own = {RewardKind.LINEAR: "alpha", RewardKind.CURRICULUM: "switch_epoch"}.get(self.kind)
+        given = []
+        for each in fields(self)[1:]:
+            value = getattr(self, each.name)
+            if each.name == own or value != each.default:
+                shown = value.value if isinstance(value, StrEnum) else value
+                given.append(f"{each.name}={shown!r}")
+        name = "maximum" if self.kind is RewardKind.MAX else self.kind.value
+        return f"RewardSpec.{name}({', '.join(given)})"
+
+    @classmethod
     def linear(cls, alpha: float = 0.5, **counted: Unpack[NcrOptions]) -> RewardSpec:
         """Weigh the outcome with ``alpha`` and the process with ``1 - alpha``."""
         return cls(RewardKind.LINEAR, alpha=alpha, **counted)
@@ -188,14 +219,18 @@ class RewardSpec:
             case RewardKind.OUTCOME:
                 return outcome(acc)
 
-    def formula(self, epoch: int = 0) -> str:
-        """Return how the reward is computed, for people."""
+    def formula(self, epoch: int | None = 0) -> str:
+        """Return how the reward is computed, for people; epoch None: in all epochs."""
         match self.kind:
             case RewardKind.LINEAR:
                 return f"{self.alpha:g} · Acc + {1 - self.alpha:g} · NCR"
             case RewardKind.MAX:
                 return "max(Acc, NCR)"
+            case RewardKind.CURRICULUM if epoch is None:
+                return f"NCR, from epoch {self.switch_epoch} Acc (curriculum)"
             case RewardKind.CURRICULUM:
+                if epoch is None:
+                    return f"NCR, from epoch {self.switch_epoch} Acc (curriculum)"
                 stage = "NCR" if epoch < self.switch_epoch else "Acc"
                 return f"{stage} (curriculum, epoch {epoch}, switch at {self.switch_epoch})"
             case RewardKind.OUTCOME:

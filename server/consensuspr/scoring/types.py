@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self, Suppor
 
 from consensuspr.errors import InputError
 from consensuspr.scoring.guard import GuardBudget, GuardFigures
-from consensuspr.scoring.rewards import RewardSpec
+from consensuspr.scoring.rewards import RewardName, RewardSpec
+from consensuspr.short_repr import ShortRepr, short_fields
 
 if TYPE_CHECKING:
     from consensuspr.data import Row
@@ -78,7 +79,7 @@ class Status(StrEnum):
 
 
 class AnswerRule(StrEnum):
-    """How the final answer is found and compared (``docs/answers.md``)."""
+    """How the final answer is found and compared (``docs/reference/answer-rules.md``)."""
 
     AUTO = "auto"
     DAPO = "dapo"
@@ -93,8 +94,8 @@ class OnUndecided(StrEnum):
     MASK = "mask"
 
 
-@dataclass(slots=True)
-class InlineNode:
+@dataclass(slots=True, repr=False)
+class InlineNode(ShortRepr):
     """A consensus node sent with a rollout; no further equal forms are derived from it."""
 
     expressions: Sequence[str]  # the ways to write it; the node is reached by any
@@ -129,8 +130,8 @@ class SampleKeys:
         return self._maker + number.to_bytes(8, "big")
 
 
-@dataclass(slots=True)
-class Rollout:
+@dataclass(slots=True, repr=False)
+class Rollout(ShortRepr):
     """One response of a policy to one problem.
 
     Attributes:
@@ -155,7 +156,7 @@ class Rollout:
     data_source: str | None = None
     rollout_id: str | None = None
     budget: GuardBudget | None = None
-    sample: Sample | None = None
+    sample: Sample | None = field(default=None, repr=False)
 
 
 def checked_tokens(rollout: Rollout, at: int) -> int | None:
@@ -185,8 +186,8 @@ def _wrong(at: int, field: str, wanted: str, got: object) -> NoReturn:
     raise InputError(f"rollouts[{at}].{field} must be {wanted}, got {type(got).__name__}")
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreOptions:
+@dataclass(frozen=True, slots=True, repr=False)
+class ScoreOptions(ShortRepr):
     """How a batch is scored; hashable, so that equal calls can share a request.
 
     Raises:
@@ -205,7 +206,7 @@ class ScoreOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.reward, RewardSpec):
-            raise InputError(f"reward must be a RewardSpec, got {type(self.reward).__name__}")
+            object.__setattr__(self, "reward", RewardSpec.of(self.reward))
         for name, value in (("epoch", self.epoch), ("switch_epoch", self.reward.switch_epoch)):
             # The type first, because to ask for a protocol takes longer than all the rest.
             whole = type(value) is int or isinstance(value, SupportsIndex)
@@ -221,7 +222,7 @@ class ScoreOptions:
     @classmethod
     def checked(
         cls,
-        reward: RewardSpec,
+        reward: RewardSpec | RewardName,
         epoch: int = 0,
         dataset: str | None = None,
         answer_rule: AnswerRule | str | None = None,
@@ -236,7 +237,7 @@ class ScoreOptions:
             InputError: a value names no member, or has a wrong type or form.
         """
         return cls(
-            reward,
+            RewardSpec.of(reward),
             epoch,
             dataset or None,
             None if answer_rule is None else _member("answer_rule", AnswerRule, answer_rule),
@@ -316,7 +317,7 @@ def scored_from(response: str | bytes) -> int:
     return len(response) if at < 0 else at + len(END_OF_THINKING)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Score:
     """The score of one rollout; None if the status makes a value unknown.
 
@@ -337,7 +338,8 @@ class Score:
             None unless spans were asked for.
         message: one sentence where the status is not OK, else empty.
         answer: the answer taken from the response, None if none was found.
-        answer_method: how acc was decided (``docs/answers.md``), empty if it was not.
+        answer_method: how acc was decided, empty if it was not; ``docs/reference/answer-rules.md``
+            lists the methods.
         ncr_raw: NCR before the guard, ``num_matched / num_nodes`` (equation 1 of the paper), or
             the weights of matched nodes as a share of all; None where ncr is.
         guard: what ncr_raw was multiplied by, in (0, 1], 1 where the guard is off; None where
@@ -361,6 +363,15 @@ class Score:
     guard: float | None = None
     channel_numbers: bytes = b""
     shares: tuple[float, ...] | None = None
+
+    def __repr__(self) -> str:
+        values: dict[str, object] = {}
+        values |= {"status": self.status, "reward": self.reward, "acc": self.acc, "ncr": self.ncr}
+        if self.ncr is not None:
+            values |= {"num_nodes": self.num_nodes, "num_matched": self.num_matched}
+        values |= {"guard": self.guard} if self.guard != 1 else {}
+        values |= {"tpn": self.tpn, "answer": self.answer, "message": self.message or None}
+        return f"Score({short_fields(values)})"
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -482,8 +493,8 @@ def _known(column: list[float]) -> Sequence[float | None]:
     return column
 
 
-@dataclass(slots=True, frozen=True)
-class Identity:
+@dataclass(slots=True, frozen=True, repr=False)
+class Identity(ShortRepr):
     """All that a replay needs to reproduce a batch's rewards bit for bit."""
 
     dataset: str
@@ -497,8 +508,8 @@ class Identity:
     scoring_version: str = FIRST_SCORING_VERSION
 
 
-@dataclass(slots=True)
-class NodeExplanation:
+@dataclass(slots=True, repr=False)
+class NodeExplanation(ShortRepr):
     """One node as the rollout met it."""
 
     node_id: str
@@ -512,14 +523,15 @@ class NodeExplanation:
     counts: bool = True  # whether the node is part of NCR
 
 
-@dataclass(slots=True)
-class Explanation:
+@dataclass(slots=True, repr=False)
+class Explanation(ShortRepr):
     """A score with its reasons."""
 
     score: Score  # what :meth:`Scorer.score` gives for the rollout, with spans
     nodes: tuple[NodeExplanation, ...]  # in order; none if the status leaves NCR unknown
-    normal_form: str  # of the scored part of the response; empty for OVERSIZE
-    identity: Identity
+    # Of the scored part of the response; empty for OVERSIZE.
+    normal_form: str = field(repr=False)
+    identity: Identity = field(repr=False)
     guard: GuardFigures | None = None  # None if there is no NCR or the guard is off
 
 

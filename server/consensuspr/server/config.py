@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.pages import page
 from consensuspr.settings import Settings, load_settings
 
 ENVIRONMENT_PREFIX = "CONSENSUSPR"
@@ -62,7 +63,7 @@ class Address:
     def parse(cls, text: str) -> Address:
         """Read ``HOST:PORT``, an IPv6 host in brackets; raise InputError for anything else."""
         if text.startswith(("unix:", "/")):
-            raise InputError(f"address {text!r} is a unix socket; serve needs HOST:PORT")
+            raise InputError(f"address {text!r} is a unix socket; use HOST:PORT")
         host, colon, port = text.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         if bracketed:
@@ -92,8 +93,8 @@ def parse_datasets(arguments: Sequence[str]) -> dict[str, Path]:
             raise InputError(f"dataset must be PATH or NAME=PATH, got {argument!r}")
         if name in datasets:
             raise InputError(
-                f"two datasets are called {name!r} ({datasets[name]} and {path});"
-                " name them with NAME=PATH"
+                f"two datasets have the name {name!r} ({datasets[name]} and {path});"
+                " give each a name with NAME=PATH"
             )
         datasets[name] = Path(path)
     return datasets
@@ -108,120 +109,129 @@ class ServerConfig(Settings):
 
     datasets: dict[str, Path] = Field(
         default_factory=dict,
-        description="Datasets to serve; of several, each has a name, which a request may give.",
+        description="Dataset to serve. Repeat it for several, each with a name for requests.",
     )
     dataset_folder: Path | None = Field(
         None,
-        description="Folder of datasets that are served too, each file under its name without"
-        " .jsonl, .jsonl.gz, .parquet or .index; off by default.",
+        description="Folder of more datasets to serve. A file's name without its suffix (.jsonl,"
+        " .jsonl.gz, .parquet or .index) is the dataset's name. Off by default.",
     )
     address: str = Field(
-        "127.0.0.1:50051", description="HOST:PORT to listen on; port 0 takes any free one."
+        "127.0.0.1:50051", description="HOST:PORT to listen on; port 0 takes a free port."
     )
     metrics_address: str | None = Field(
-        None, description="HOST:PORT of the Prometheus endpoint; off where not set."
+        None, description="HOST:PORT of the Prometheus endpoint. Off by default."
     )
     http_address: str | None = Field(
         None,
-        description="HOST:PORT of the HTTP endpoint, for OpenRLHF's and slime's remote-reward"
-        " requests; off where not set.",
+        description="HOST:PORT of the HTTP endpoint, for OpenRLHF and slime. Off by default.",
     )
     http_max_body_bytes: Bytes = Field(
-        ByteSize(16 * MIB), description="One HTTP request; larger is code 413."
+        ByteSize(16 * MIB), description="Bytes of one HTTP request; a larger one gets code 413."
     )
     http_allowed_hosts: tuple[str, ...] = Field(
         default_factory=tuple,
-        description="Names that HTTP requests may be for (Host), beside localhost and the address;"
-        " where none is given, a server beyond loopback takes any.",
+        description="Host names that HTTP requests may carry, besides localhost and the address."
+        " Default: any, unless the server listens on loopback.",
     )
     web: str | None = Field(
         None,
-        description="HOST:PORT of the page (docs/watch.md) that shows the runs of score_log while"
-        " they go on; off where not set.",
+        description="HOST:PORT of a web page that shows the runs in score_log. Off by default. See"
+        f" {page('Watch a run')}.",
     )
     max_connections: Count = Field(
-        1024, description="Open connections of a worker, of gRPC and of HTTP each."
+        1024, description="Open connections per worker: gRPC and HTTP have this limit each."
     )
     token_file: Path | None = Field(
         None,
-        description="Tokens that callers must show, one a line; `consensuspr token FILE` adds one.",
+        description="File of tokens, one a line; callers must send one of them. `consensuspr token"
+        " FILE` adds a token.",
     )
     tls_cert: Path | None = Field(
-        None, description="Certificate chain (PEM), for TLS on every port; read anew when changed."
+        None,
+        description="Certificate chain (PEM) for TLS on every port. The server reloads it when it"
+        " changes.",
     )
-    tls_key: Path | None = Field(None, description="Its private key (PEM), not encrypted.")
+    tls_key: Path | None = Field(
+        None, description="Private key (PEM, not encrypted) of the certificate."
+    )
     tls_client_ca: Path | None = Field(
-        None, description="Clients must show a certificate that one in this file (PEM) has signed."
+        None,
+        description="CA certificates (PEM). Clients must send a certificate that one of them"
+        " signed.",
     )
     insecure: bool = Field(
-        False, description="Listen beyond this machine with neither tokens nor TLS."
+        False, description="Allow other machines to connect without tokens and TLS."
     )
     workers: Parallel = Field(
         default_factory=_default_workers,
-        description="Worker processes, which share the port; where not set, one a core, at most 4.",
+        description="Worker processes. Default: one per core, at most 4.",
     )
     threads: int = Field(
         0,
         ge=0,
         le=4096,
-        description="Threads of one batch's matching; 0: cores divided by workers.",
+        description="Threads that match one batch; 0: the number of cores divided by workers.",
     )
     max_concurrent_requests: Parallel = Field(
-        16, description="Requests in work at a time in a worker; more wait in its queue."
+        16, description="Requests that a worker processes at a time; more wait in its queue."
     )
     queue_limit_bytes: Bytes = Field(
         ByteSize(96 * MIB),
-        description="Memory of a worker's admitted, unfinished requests, received and unpacked;"
-        " more is RESOURCE_EXHAUSTED.",
+        description="Bytes of memory for a worker's unfinished requests. The worker rejects more"
+        " with RESOURCE_EXHAUSTED.",
     )
     max_message_bytes: Bytes = Field(
-        ByteSize(17 * MIB), description="One request; larger is RESOURCE_EXHAUSTED."
+        ByteSize(17 * MIB),
+        description="Bytes of a request; a larger one gets RESOURCE_EXHAUSTED.",
     )
     max_rollouts: Count = Field(
-        4096, description="Rollouts in one request; more is INVALID_ARGUMENT."
+        4096, description="Rollouts in one request; a larger one gets INVALID_ARGUMENT."
     )
     max_response_bytes: Bytes = Field(
-        ByteSize(16 * MIB), description="One response; a larger one gets status OVERSIZE."
+        ByteSize(16 * MIB), description="Bytes of one response; a larger one gets status OVERSIZE."
     )
     matcher_cache_bytes: Bytes = Field(
-        ByteSize(48 * MIB), description="Compiled matchers kept in a worker, all datasets."
+        ByteSize(48 * MIB), description="Bytes of compiled matchers that a worker keeps in memory."
     )
     derive: Literal["missing", "stored", "off"] = Field(
         "missing",
-        description="Equal forms: made for nodes that store none, as stored only, or not used.",
+        description="Equal forms of expressions: derive those that the dataset lacks (missing), use"
+        " only those that it has (stored), or use none (off).",
     )
     answer_workers: Parallel = Field(
-        1, description="Processes of a worker that compare answers by computer algebra."
+        1, description="Processes per worker that compare answers by computer algebra."
     )
     answer_budget_s: Annotated[Seconds, Field(gt=0)] = Field(
-        2.0, description="Seconds for one answer; spent: status ANSWER_UNDECIDED."
+        2.0, description="Seconds to check one answer; after that its status is ANSWER_UNDECIDED."
     )
     score_log: Path | None = Field(
         None,
-        description="Folder of a run, to which every scored rollout is written (docs/score-log.md);"
-        " off where not set.",
+        description="Folder of a run, to which the server writes every scored rollout; off by"
+        f" default. See {page('The score log')}.",
     )
     score_log_bytes: Annotated[ByteSize, Field(ge=0)] = Field(
         ByteSize(20 * GIB),
-        description="Disk that the texts in it may take; the oldest are given up first, 0 keeps"
-        " none.",
+        description="Bytes on disk for the texts in score_log. The oldest are deleted first; 0"
+        " keeps none.",
     )
     trace_endpoint: str | None = Field(
         None,
-        description="http:// or https://HOST:PORT of an OpenTelemetry collector (OTLP over gRPC)"
-        " that gets traces of requests; off where not set.",
+        description="http:// or https:// HOST:PORT of an OpenTelemetry collector (OTLP over gRPC)."
+        " Off by default.",
     )
     drain_delay_s: Seconds = Field(
-        0.0, description="After SIGTERM, go on serving this long while health is NOT_SERVING."
+        0.0,
+        description="Seconds after SIGTERM to serve on while health is NOT_SERVING.",
     )
     grace_s: Seconds = Field(
-        30.0, description="Then, finish admitted requests for at most this long."
+        30.0, description="Seconds after drain_delay_s to finish the requests that remain."
     )
     log_format: Literal["text", "json"] = Field(
-        "text", description="Log lines on standard error: for people, or a JSON object each."
+        "text", description="Format of log lines on standard error: text, or a JSON object each."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least severe level that is logged."
+        "info", description="Lowest level that is logged."
     )
 
     @field_validator("address", "metrics_address", "http_address", "web")
@@ -243,14 +253,14 @@ class ServerConfig(Settings):
         if "" in self.datasets:
             raise ValueError("a dataset's name must not be empty")
         if not self.datasets and self.dataset_folder is None:
-            raise ValueError("no dataset was given; serve needs at least one, PATH or NAME=PATH")
+            raise ValueError("no dataset was given; add --dataset PATH or --dataset NAME=PATH")
         if self.web is not None and self.score_log is None:
-            raise ValueError("web shows the score log; set score_log too (--score-log RUN)")
+            raise ValueError("web needs score_log, which is not set (--score-log RUN)")
         if (self.tls_cert is None) != (self.tls_key is None):
             given, missing = ("tls_key", "tls_cert") if self.tls_key else ("tls_cert", "tls_key")
-            raise ValueError(f"{given} goes with {missing}, which is not set")
+            raise ValueError(f"{given} needs {missing}, which is not set")
         if self.tls_client_ca is not None and self.tls_cert is None:
-            raise ValueError("tls_client_ca goes with tls_cert and tls_key, which are not set")
+            raise ValueError("tls_client_ca needs tls_cert and tls_key, which are not set")
         pairs = [
             ("max_message_bytes", "max_response_bytes"),
             ("queue_limit_bytes", "max_message_bytes"),
@@ -282,7 +292,7 @@ class ServerConfig(Settings):
             if name in datasets:
                 raise InputError(
                     f"dataset_folder {self.dataset_folder}: {datasets[name].name} and"
-                    f" {file.name} have one name"
+                    f" {file.name} give the same name, {name!r}"
                 )
             datasets[name] = file.absolute()
         return datasets

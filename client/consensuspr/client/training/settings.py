@@ -28,6 +28,7 @@ from pydantic import (
 from consensuspr.client.transport import Access
 from consensuspr.credentials import TOKEN_FILE_VARIABLE
 from consensuspr.errors import InputError
+from consensuspr.pages import page
 from consensuspr.scoring.reward_options import RewardOptions
 from consensuspr.scoring.types import check_digest, check_label
 from consensuspr.settings import what_is_wrong
@@ -120,7 +121,8 @@ class RewardSettings(RewardOptions):
         description="a problem's id in the dataset, if a row has an index and no problem_id",
     )
     score_log: Path | None = Field(
-        None, description="folder of the run, to which each sample is logged (docs/score-log.md)"
+        None,
+        description=f"folder of the run, to which each sample is logged: {page('The score log')}",
     )
     score_log_bytes: Annotated[ByteSize, Field(ge=0)] = Field(
         ByteSize(20 << 30),

@@ -139,7 +139,7 @@ cdef class Matcher:
         nodes: one list of expressions per node.
         expand: search for derived equal forms of the expressions as well.
         statements: reach a node also by a true statement with its value and its operands
-            (``docs/statements.md``); without it, matching is the paper's own.
+            (``docs/concepts/statements.md``); without it, matching is the paper's own.
         derived: further expressions of each node, equal forms that are stored; one list per node.
         code: when a statement in code reaches a node: "written" if its result is written in the
             text as a number too, "computed" always.
@@ -312,6 +312,9 @@ cdef class Matcher:
         PyMem_RawFree(self.search.patterns)
         PyMem_RawFree(self.search.needed)
         PyMem_RawFree(self.search.boxes)
+
+    def __repr__(self):
+        return f"Matcher({self.num_nodes:,} nodes, {self.num_patterns:,} patterns)"
 
     def __reduce__(self):
         return Matcher, (

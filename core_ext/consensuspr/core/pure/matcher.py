@@ -111,6 +111,9 @@ class Matcher:
         if by_data:
             self._automaton.make_automaton()
 
+    def __repr__(self) -> str:
+        return f"Matcher({self.num_nodes:,} nodes, {self.num_patterns:,} patterns)"
+
     def __reduce__(self) -> tuple[type[Matcher], tuple[object, ...]]:
         return Matcher, (
             self._nodes, self._expand, self._statements, self._derived, self._code, self._given,

@@ -63,7 +63,11 @@ class Verdict(NamedTuple):
     correct: bool | None  # None if undecided
     answer: str | None  # taken from the response; None if none was found
     status: AnswerStatus
-    method: str  # that decided, or the limit that was met: see docs/answers.md
+    method: str  # that decided, or the limit that was met
+
+    def __repr__(self) -> str:
+        verdict = f"correct={self.correct}, answer={self.answer!r:.80}"
+        return f"Verdict({verdict}, status={self.status.value!r}, method={self.method!r})"
 
 
 NO_ANSWER = Verdict(False, None, AnswerStatus.NO_ANSWER, "none")
