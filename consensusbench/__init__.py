@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from consensuspr.data.writers import check_row_output
 from consensuspr.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 ReasonT = TypeVar("ReasonT", bound=str)
 AnyPath: TypeAlias = str | os.PathLike[str]
-
-# Suffixes of tables; readers would take rows under such a name for one.
-_NOT_ROWS: Final = frozenset((".csv", ".tsv", ".xlsx"))
 
 _READERS = ("consensuspr.data.readers", "consensuspr.scoring.dataset_index")
 # Methods of verdicts that a busy machine left undecided, not the answer.
@@ -115,11 +113,7 @@ def check_outputs(
     read = [Path(path) for path in inputs if path is not None]
     written: set[Path] = set()
     for path in (Path(path) for path in outputs if path is not None):
-        suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
-        if suffix in _NOT_ROWS:
-            raise InputError(
-                f"{path}: rows are written as .jsonl, .jsonl.gz or .parquet, not as {suffix}"
-            )
+        check_row_output(path)
         resolved = path.resolve()
         if resolved in written:
             raise InputError(f"{path} is given for two outputs")

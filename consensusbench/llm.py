@@ -55,17 +55,17 @@ class ModelSettings:
 
     Attributes:
         model: name of the model on the server.
-        base_url: URL of an OpenAI-compatible server, up to and with ``/v1``; default: OpenAI's.
+        base_url: URL of an OpenAI-compatible server, with ``/v1``.  Default: OpenAI's.
         api_key_env: environment variable that holds the key.
-        temperature: sent where not None.
-        top_p: sent where not None.
-        max_tokens: limit of a reply, reasoning included; None leaves it to the server.
-        timeout_s: seconds that one attempt may take.
-        max_retries: attempts after the first one; 8 last about a minute.
-        concurrency: requests in flight at once.
+        temperature: temperature of the replies.  Default: the server's.
+        top_p: top-p of the replies.  Default: the server's.
+        max_tokens: tokens of the longest reply, with reasoning.  Default: the server's limit.
+        timeout_s: seconds for one attempt.
+        max_retries: attempts after the first one; 8 take about a minute.
+        concurrency: requests in flight at a time.
         price_in: US dollars for a million prompt tokens.
         price_out: US dollars for a million completion tokens.
-        label: name in files and tables; by default ``model``.
+        label: name in files and tables.  Default: ``model``.
         extra_body: further keys of a request, such as ``top_k`` or ``reasoning_effort``.
     """
 

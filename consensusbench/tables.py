@@ -22,6 +22,8 @@ from consensuspr.web import figures
 
 ABSENT: Final = "–"
 _MAX_CHARS: Final = 200
+# Longest word of a name that is not broken.
+_WHOLE_WORD: Final = 24
 
 
 class JsonResult:
@@ -128,9 +130,14 @@ class Table:
 
     def to_terminal(self, width: int) -> RichTable:
         """Return the table for a terminal; if it cannot fit, it is wider, with whole numbers."""
-        title = Text(self.caption) if self.caption else None
+        shares = "in %" if any(column.scale == 100.0 for column in self.columns) else ""
+        title = Text(" ".join(filter(None, [self.caption, f"({shares})" if shares else ""])))
         shown = RichTable(
-            box=None, pad_edge=False, header_style="bold", title=title, title_justify="left"
+            box=None,
+            pad_edge=False,
+            header_style="bold",
+            title=title or None,
+            title_justify="left",
         )
         sections = [
             [[column.text(value) for column, value in zip(self.columns, row, strict=True)]
@@ -139,11 +146,12 @@ class Table:
         ]  # fmt: skip
         for at, column in enumerate(self.columns):
             parts = [part for rows in sections for row in rows for part in row[at].plain.split()]
+            longest = max(map(len, parts), default=0)
             shown.add_column(
-                column.heading,
+                column.heading.removesuffix(" %"),
                 justify="right" if column.numeric else "left",
                 overflow="fold",
-                min_width=max(map(len, parts), default=0) if column.numeric else None,
+                min_width=longest if column.numeric else min(longest, _WHOLE_WORD),
             )
         for at, rows in enumerate(sections):
             for row in rows:

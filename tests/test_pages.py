@@ -22,7 +22,7 @@ def named(repository: Path) -> set[str]:
             text = path.read_text(encoding="utf-8")
             if path.name != "pages.py":
                 found |= set(re.findall(r"\bpage\(['\"]([^'\"]+)['\"]\)", text))
-                found |= set(re.findall(r'the page "([^"]+)"', text))
+                found |= set(re.findall(r'the\s+page "([^"]+)"', text))
     return found
 
 
@@ -49,7 +49,7 @@ def test_a_page_has_a_link_if_the_package_declares_the_site(
 ) -> None:
     package = metadata.metadata("pytest")
     monkeypatch.setattr(package, "get_all", lambda name: urls)
-    monkeypatch.setattr(pages.metadata, "metadata", lambda name: package)
+    monkeypatch.setattr(metadata, "metadata", lambda name: package)
     pages._site.cache_clear()
     try:
         assert pages.page("Run a server") == f'the page "Run a server"{link}'

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from consensusbench.cli.options import DatasetArgument, file_argument
+from consensusbench.cli.options import CONFIDENCE, DatasetArgument, file_argument
 from consensusbench.evaluation.tables import agreement_notes, agreement_table
 from consensusbench.tables import print_result
 from consensuspr.cli.options import Color, Json
@@ -18,22 +18,21 @@ from consensuspr.console import ColorMode, make_console
 def agreement(
     dataset: DatasetArgument,
     human: Annotated[
-        Path, file_argument("HUMAN_DATASET", "The same problems with nodes that people annotated.")
+        Path, file_argument("HUMAN_DATASET", "Dataset of the same problems, with nodes by people.")
     ],
-    confidence: Annotated[
-        float, typer.Option(metavar="SHARE", help="Level of the intervals, between 0 and 1.")
-    ] = 0.95,
+    confidence: Annotated[float, typer.Option(metavar="SHARE", help=CONFIDENCE)] = 0.95,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,
 ) -> None:
-    """Compare the nodes of a dataset with human annotation: consistency and recall.
+    """Compare the nodes of a dataset with nodes that people annotated.
 
     ```text
     consensusbench agreement dataset.jsonl human.jsonl
     ```
 
-    Nodes are paired one to one if an expression of either is matched by the other. Consistency is
-    pairs over the nodes of either, recall is pairs over human nodes.
+    Pairs two nodes if one matches an expression of the other; each node is in one pair at most.
+    *Consistency* is the number of pairs by the number of all distinct nodes. *Recall* is the number
+    of pairs by the number of human nodes.
     """
     from consensusbench.evaluation.agreement import agreement_of_files
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from consensusbench.cli.options import (
+    CONFIDENCE,
     SCORING_OPTIONS,
     DatasetPath,
     RolloutsPaths,
@@ -19,7 +20,7 @@ from consensusbench.evaluation.paired import check_comparison, compare
 from consensusbench.evaluation.scored import columns_of
 from consensusbench.evaluation.tables import comparison_notes, comparison_tables
 from consensusbench.tables import print_result
-from consensuspr.cli.options import Address, Json, with_settings
+from consensuspr.cli.options import Json, MoreAddress, with_settings
 from consensuspr.console import make_console, one_line
 from consensuspr.errors import InputError
 
@@ -27,37 +28,41 @@ from consensuspr.errors import InputError
 class CompareSettings(ScoringSettings):
     """Settings of ``compare``."""
 
-    by: str = Field("none", description="Also within groups: source, difficulty.")
-    confidence: float = Field(0.95, description="Level of the intervals, between 0 and 1.")
+    by: str = Field("none", description="Groups to compare too: source, difficulty.")
+    confidence: float = Field(0.95, description=CONFIDENCE)
 
 
 @with_settings(
     CompareSettings,
     prefix="CONSENSUSBENCH_COMPARE",
-    shown={"by": "DIMENSION,...", "confidence": "SHARE", **SCORING_OPTIONS},
+    shown={"by": "GROUP,...", "confidence": "SHARE"},
+    more=SCORING_OPTIONS,
 )
 def compare_models(
     rollouts: RolloutsPaths,
     *,
     dataset: DatasetPath,
     baseline: Annotated[
-        str | None, file_option("Model to compare with, as the column model names it.", "MODEL")
+        str | None, file_option("Baseline: a value of the column model.", "MODEL")
     ] = None,
-    candidate: Annotated[str | None, file_option("Model that may be better.", "MODEL")] = None,
-    address: Address = None,
+    candidate: Annotated[
+        str | None, file_option("Candidate: a value of the column model.", "MODEL")
+    ] = None,
     settings: CompareSettings,
+    address: MoreAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Compare two models on the problems that both answered.
+    """Compare two models on the same problems.
 
     ```text
     consensusbench compare before.jsonl after.jsonl --dataset dataset.jsonl
     consensusbench compare rollouts.jsonl --dataset dataset.jsonl --baseline A --candidate B
     ```
 
-    Each problem gives one difference, of the candidate's mean to the baseline's. Shown are their
-    mean, its interval, the p-value of a sign-flip permutation test, and on how many problems the
-    candidate is better, equal and worse. Problems that only one of them answered are left out.
+    The first file, or `--baseline`, is the baseline. For each problem that both answered, takes
+    the difference of their means. Prints the mean difference with its interval, the p-value of a
+    sign-flip permutation test, and the number of problems that got better, stayed equal, and got
+    worse.
     """
     if (baseline is None) != (candidate is None):
         raise InputError("set both --baseline and --candidate, or neither")

@@ -39,7 +39,16 @@ from consensusbench.extraction.types import AsyncExtractor, Extractor
 from consensusbench.llm import Budget, ChatModel, ModelSettings, Reply
 from consensusbench.store import Journal
 from consensusbench.tables import Row, Table, number, print_result, words
-from consensuspr.cli.options import Json, OnErrorChoice, TlsCa, TokenFile, with_settings
+from consensuspr.cli.options import (
+    COLOR,
+    NO_PROGRESS,
+    Json,
+    OnErrorChoice,
+    TlsCa,
+    TokenFile,
+    more_option,
+    with_settings,
+)
 from consensuspr.client import Access
 from consensuspr.console import ColorMode, count_of, count_progress, make_console, one_line
 from consensuspr.data.writers import dump_json
@@ -64,16 +73,16 @@ class BuildSettings(Settings):
 
     extractor: ExtractorChoice = Field(
         ExtractorChoice.RULES,
-        description="Find shared conclusions by computation, or by asking a model.",
+        description="Extract conclusions by rules, or by asking a model (llm).",
     )
     min_support: int | None = Field(
         None,
         ge=1,
-        description="Rollouts that must reach a node, in every stage. Default: each stage's own "
-        "min_support, 2.",
+        description="Rollouts that must reach a node, in every stage. Default: the min_support of "
+        "each stage.",
     )
     split: Split | None = Field(
-        None, description="Put this split into every row. Default: the split of the problems."
+        None, description="Split to write into every row. Default: the split of the problems."
     )
     engine: Engine = Field(
         "local", description="Work on this machine, or on all cores of a Ray cluster."
@@ -81,23 +90,21 @@ class BuildSettings(Settings):
     workers: int | None = Field(None, description="Worker processes. Default: one per core.")
     time_limit: float = Field(
         DEFAULT_TIME_LIMIT_S,
-        description="Leave out a problem that takes longer, in seconds of CPU time.",
+        description="Seconds of CPU time for a problem; slower problems are left out.",
     )
     on_error: OnErrorChoice = Field(
         OnErrorChoice.STOP,
-        description="If a row is bad or a problem fails: stop with nothing written, or skip and "
-        "count it.",
+        description="At a bad row or a failed problem: stop and write nothing, or skip and count "
+        "it.",
     )
     max_cost: float | None = Field(
-        None, description="Stop before more US dollars are spent, earlier runs included."
+        None, description="US dollars to spend at most, in all runs together."
     )
     max_requests: int | None = Field(
-        None, description="Stop before more requests are sent, earlier runs included."
+        None, description="Requests to send at most, in all runs together."
     )
-    no_progress: bool = Field(False, description="Show no progress bar.")
-    color: ColorMode = Field(
-        ColorMode.AUTO, description="When to colour; auto: on a terminal only."
-    )
+    no_progress: bool = Field(False, description=NO_PROGRESS)
+    color: ColorMode = Field(ColorMode.AUTO, description=COLOR)
     selection: SelectionSettings = SelectionSettings()
     refine: RefineSettings = RefineSettings()
     rules: RulesSettings = RulesSettings()
@@ -145,39 +152,44 @@ class BuildSettings(Settings):
 RolloutsPaths: TypeAlias = Annotated[
     list[Path],
     file_argument(
-        "ROLLOUTS", "Rollouts: JSONL, JSONL.gz or Parquet; or the folder of a training run."
+        "ROLLOUTS", "Files of rollouts: JSONL, JSONL.gz or Parquet; or the folder of a run."
     ),
 ]
 ProblemsPath: TypeAlias = Annotated[
     Path | None,
-    file_option("Problems with ground truth, text and split. Default: the rollouts' own columns."),
+    file_option("File of problems: ground truth, text, split. Default: columns of the rollouts."),
 ]
 DatasetOutput: TypeAlias = Annotated[
-    Path, file_option("Dataset: .jsonl, .jsonl.gz or .parquet, written completely or not at all.")
+    Path, file_option("Dataset to write: .jsonl, .jsonl.gz or .parquet.")
 ]
 AuditPath: TypeAlias = Annotated[
     Path | None,
-    file_option(
-        "Each conclusion and problem that was left out. Default: OUTPUT with .audit.jsonl."
+    more_option(
+        "FILE", "File for all that was left out, with the reason. [default: OUTPUT.audit.jsonl]"
     ),
 ]
 
-_SELECTION = {
-    "selection.rollouts_per_problem": "N",
-    "selection.min_rollouts": "N",
-    "selection.min_steps": "N",
+_EXTRACTION = {
     "selection.exclude_models": "NAME",
+    "selection.min_rollouts": "N",
+    "extractor": None,
+    "model.model": "NAME",
+    "model.base_url": "URL",
+}
+_REFINEMENT = {"refine.max_nodes": "N", "refine.min_share": "SHARE"}
+_MORE_EXTRACTION = {
+    "selection.rollouts_per_problem": "N",
+    "selection.min_steps": "N",
     "selection.trust_labels": None,
 }
-_EXTRACTION = {"extractor": None, "model.model": "NAME", "model.base_url": "URL"}
-_REFINEMENT = {"refine.min_nodes": "N", "refine.max_nodes": "N", "refine.min_share": "SHARE"}
-_WORK = {"engine": "local|ray", "workers": "N"}
+_WORK = {"engine": "local|ray", "workers": "N", "on_error": None}
 
 
 @with_settings(
     BuildSettings,
     prefix=PREFIX,
-    shown={**_SELECTION, **_EXTRACTION, **_REFINEMENT, **_WORK, "on_error": None},
+    shown={**_EXTRACTION, **_REFINEMENT},
+    more={"refine.min_nodes": "N", **_MORE_EXTRACTION, **_WORK},
 )
 def build(
     rollouts: RolloutsPaths,
@@ -186,32 +198,30 @@ def build(
     problems: ProblemsPath = None,
     audit: AuditPath = None,
     candidates: Annotated[
-        Path | None, file_option("Also write the candidates, as consensusbench extract does.")
+        Path | None, more_option("FILE", "File for the candidates, as of consensusbench extract.")
     ] = None,
     budgets: Annotated[
         Path | None,
-        file_option(
-            "Make no nodes: add budgets of the guard and weights of nodes to this dataset."
-        ),
+        more_option("FILE", "Dataset that gets budgets and weights; no nodes are built."),
     ] = None,
     settings: BuildSettings,
     as_json: Json = False,
 ) -> None:
-    """Make a dataset of consensus nodes from rollouts.
+    """Build a dataset with nodes from rollouts.
 
     ```text
-    consensusbench build rollouts.jsonl --problems problems.jsonl --output dataset.jsonl
-    consensusbench build a.jsonl b.jsonl.gz --exclude-model gpt-4o --output dataset.parquet
+    consensusbench build rollouts.jsonl --output dataset.jsonl
+    consensusbench build a.jsonl b.jsonl.gz --problems problems.jsonl --output dataset.parquet
     consensusbench build rollouts.jsonl --extractor llm --model NAME --base-url URL --output d.jsonl
     consensusbench build rollouts.jsonl --budgets dataset.jsonl --output with-budgets.jsonl
     ```
 
-    The build compares the correct rollouts of each problem, if possible of several models.
-    Conclusions that at least two of them reach become its nodes. Each problem gets a
-    budget of the guard, 1.5 times the most that a right rollout states. If it has wrong rollouts,
-    each node gets a weight (`ncr=weighted`): the share of right rollouts that reach it less the
-    share of wrong ones. The audit lists all that is left out, with the reason. If the command is
-    killed, run it again to continue. See the page "Build nodes".
+    Compares the correct rollouts of each problem. Conclusions that several of them reach become its
+    nodes. Each problem also gets a budget for the guard: 1.5 times the most that a correct rollout
+    states. If a problem has wrong rollouts, its nodes get weights for `--ncr weighted`.
+
+    Rollouts of several models give better nodes. If the command stops, run it again: it goes on
+    where it stopped. See the page "Build nodes".
     """
     if budgets is not None:
         given = {"--problems": problems, "--audit": audit, "--candidates": candidates}
@@ -227,7 +237,8 @@ def build(
 @with_settings(
     BuildSettings,
     prefix=PREFIX,
-    shown={**_SELECTION, **_EXTRACTION, **_WORK, "on_error": None},
+    shown=_EXTRACTION,
+    more={**_MORE_EXTRACTION, **_WORK},
     # An option means the same in all three; the model's own maximum is another.
     unused=("refine", "llm.max_nodes"),
 )
@@ -236,21 +247,21 @@ def extract(
     *,
     output: Annotated[
         Path,
-        file_option("Candidates: .jsonl, .jsonl.gz or .parquet, written completely or not at all."),
+        file_option("Candidates to write: .jsonl, .jsonl.gz or .parquet."),
     ],
     problems: ProblemsPath = None,
     settings: BuildSettings,
     as_json: Json = False,
 ) -> None:
-    """Find the conclusions that correct rollouts share: candidates for nodes.
+    """Extract the conclusions that correct rollouts share.
 
     ```text
     consensusbench extract rollouts.jsonl --problems problems.jsonl --output candidates.jsonl
     consensusbench refine candidates.jsonl --output dataset.jsonl
     ```
 
-    The first half of `consensusbench build`. `consensusbench refine` makes a dataset of them, again
-    and again with other thresholds, and without asking a model again.
+    This is the first half of `consensusbench build`. `consensusbench refine` is the second: run it
+    with other thresholds as often as you like, without asking a model again.
     """
     _build(rollouts, problems, OutputPaths(candidates=output), None, settings, as_json)
 
@@ -292,7 +303,8 @@ def _build(
 @with_settings(
     BuildSettings,
     prefix=PREFIX,
-    shown={"min_support": "N", **_REFINEMENT, "workers": "N", "on_error": None},
+    shown={"refine.min_nodes": "N", **_REFINEMENT, "min_support": "N"},
+    more={"workers": "N", "on_error": None},
     unused=(
         *("extractor", "split", "engine", "time_limit", "max_cost", "max_requests"),
         *("selection", "rules", "llm", "model"),
@@ -300,7 +312,7 @@ def _build(
 )
 def refine(
     candidates: Annotated[
-        Path, file_argument("CANDIDATES", "The file that consensusbench extract wrote.")
+        Path, file_argument("CANDIDATES", "File of candidates by consensusbench extract.")
     ],
     *,
     output: DatasetOutput,
@@ -308,16 +320,15 @@ def refine(
     settings: BuildSettings,
     as_json: Json = False,
 ) -> None:
-    """Choose the nodes of a dataset among candidates.
+    """Choose nodes among candidates and write a dataset.
 
     ```text
     consensusbench refine candidates.jsonl --max-nodes 8 --output dataset.jsonl
     ```
 
-    Drops what restates the problem, what any solution would hold, and what another node implies,
-    and keeps the rest in order. The audit has all that is left out, with its reason. With the
-    same thresholds the nodes are those of `consensusbench build`; their weights take the rollouts
-    (`consensusbench build ROLLOUTS --budgets DATASET`).
+    Drops candidates that restate the problem, that any solution would have, or that another node
+    implies. The audit lists them with the reason. For budgets and weights, run `consensusbench
+    build ROLLOUTS --budgets DATASET` afterwards.
     """
     report = refine_candidates(
         candidates,
@@ -334,11 +345,8 @@ def refine(
 @with_settings(
     BuildSettings,
     prefix=PREFIX,
-    shown={
-        **{f"selection.{name}": "N" for name in ("rollouts_per_problem", "min_rollouts")},
-        "selection.min_steps": "N",
-        **_REFINEMENT,
-    },
+    shown={"selection.min_rollouts": "N", "selection.min_steps": "N"},
+    more={"selection.rollouts_per_problem": "N", "refine.min_nodes": "N", **_REFINEMENT},
     unused=(
         *("extractor", "split", "engine", "workers", "on_error", "no_progress", "color"),
         *("max_cost", "max_requests", "llm", "model", "selection.answer_rule"),
@@ -346,35 +354,35 @@ def refine(
     ),
 )
 def grow(
-    run: Annotated[Path, file_argument("RUN", "Folder with the run's score log.")],
+    run: Annotated[Path, file_argument("RUN", "Folder of a run with a score log.")],
     *,
     dataset: Annotated[
         Path,
-        file_option("Dataset that the run began with; its problems need no nodes, and those stay."),
+        file_option("Dataset that the run began with; its problems may have nodes or not."),
     ],
     output: Annotated[
         Path | None,
-        file_option("Make the dataset once, as this file: .jsonl, .jsonl.gz or .parquet."),
+        file_option("Dataset to write once: .jsonl, .jsonl.gz or .parquet."),
     ] = None,
     address: Annotated[
         str | None,
-        file_option("Keep on beside the run, and put datasets into service here.", "HOST:PORT"),
+        file_option("Server that gets new datasets during the run.", "HOST:PORT"),
     ] = None,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
     settings: BuildSettings,
 ) -> None:
-    """Give nodes to problems of a dataset from the right rollouts of a training run.
+    """Add nodes to a dataset from the correct rollouts of a training run.
 
     ```text
     consensusbench grow RUN --dataset problems.jsonl --output grown.jsonl
     consensusbench grow RUN --dataset problems.jsonl --address 127.0.0.1:50051
     ```
 
-    Nodes that a problem has stay, and so does every problem without. With `--address` it goes on
-    until it is stopped, on one core and with the least priority: ready datasets are in `RUN/nodes`,
-    and rewards the next epoch of trainings whose `grown_nodes` is that folder. `consensuspr launch
-    --grow-nodes` does all of it.
+    Existing nodes and problems stay. With `--address`, the command runs until you stop it, on one
+    core with low priority. It writes datasets to `RUN/nodes`; a trainer with the setting
+    `grown_nodes` uses the newest from the next epoch on. `consensuspr launch --grow-nodes` does all
+    this for you.
     """
     if (output is None) == (address is None):
         raise InputError("set --output FILE to build once, or --address HOST:PORT to keep building")

@@ -27,7 +27,7 @@ from consensusbench.quality.diagnose import (
     read_answers,
 )
 from consensusbench.tables import print_result
-from consensuspr.cli.options import Address, Json, with_settings
+from consensuspr.cli.options import Json, MoreAddress, with_settings
 from consensuspr.console import count_progress, make_console
 from consensuspr.data import open_writer
 from consensuspr.scoring.types import AnswerRule
@@ -38,8 +38,8 @@ class DiagnoseSettings(ScoringSettings):
 
     answer_rule: AnswerRule | None = Field(
         None,
-        description="Rule that the rollouts were asked to follow; auto sees right answers "
-        "anywhere. Where not set, the one the scores were made with.",
+        description="Answer rule that the prompt asked for: auto, dapo, boxed or gsm8k. Default: "
+        "the rule of the scores.",
     )
     thresholds: Thresholds = Thresholds()
 
@@ -47,34 +47,36 @@ class DiagnoseSettings(ScoringSettings):
 @with_settings(
     DiagnoseSettings,
     prefix="CONSENSUSBENCH_DIAGNOSE",
-    shown={"answer_rule": None, **SCORING_OPTIONS},
+    shown={"answer_rule": "NAME"},
+    more=SCORING_OPTIONS,
 )
 def diagnose_rollouts(
     rollouts: RolloutsPaths,
     *,
     dataset: DatasetPath,
     examples: Annotated[
-        int, typer.Option(metavar="K", min=0, help="Rollouts of each class to list.")
+        int, typer.Option(metavar="K", min=0, help="Number of rollouts of each class to list.")
     ] = 0,
     output: Annotated[
         Path | None,
-        file_option("Write the rollouts with columns diagnosis and diagnosis_reason."),
+        file_option("File for the rollouts, with columns diagnosis and diagnosis_reason."),
     ] = None,
-    address: Address = None,
     settings: DiagnoseSettings,
+    address: MoreAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Classify rollouts by what an outcome reward misses, by model and data source.
+    """Count the rollouts that an outcome reward misjudges, and why.
 
     ```text
     consensusbench diagnose rollouts.jsonl --dataset dataset.jsonl --answer-rule dapo
     consensusbench diagnose rollouts.jsonl --dataset dataset.jsonl --examples 2
     ```
 
-    Right: sound, a direct answer without a path, or redundant thinking. Wrong: almost correct,
-    a format error (right, but not in the form of the answer rule), or wrong. Format errors show
-    only under a rule that is stricter than auto. `--list-settings` lists the thresholds, such as
-    `--almost-ncr 0.8`; `consensuspr explain` shows the hits of a rollout.
+    A correct rollout is sound, a direct answer (no reasoning), or redundant (far too long). A wrong
+    one is almost correct (most nodes reached), a format error (right answer in another form than
+    the rule asks for), or wrong. Only rules stricter than auto find format errors.
+
+    `--list-settings` prints the thresholds, such as `--almost-ncr`.
     """
     check_outputs((output,), (*rollouts, dataset))
     scored = settings.score(rollouts, dataset, address, spans=True)

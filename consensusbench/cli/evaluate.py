@@ -23,7 +23,7 @@ from consensusbench.cli.options import (
 from consensusbench.evaluation.metrics import check, evaluate
 from consensusbench.evaluation.tables import evaluation_notes, evaluation_tables
 from consensusbench.tables import print_result, write_latex
-from consensuspr.cli.options import Address, Json, with_settings
+from consensuspr.cli.options import Json, MoreAddress, with_settings
 from consensuspr.console import count_of, make_console
 
 
@@ -32,40 +32,41 @@ class EvaluateSettings(FigureSettings):
 
     by: str = Field(
         DEFAULT_BY,
-        description="Groups: model, source, difficulty. With model, the others are given for each "
-        "model; 'none' for no groups.",
+        description="Groups of the tables: model, source and difficulty, or none.",
     )
 
 
 @with_settings(
     EvaluateSettings,
     prefix="CONSENSUSBENCH_EVALUATE",
-    shown={**FIGURE_OPTIONS, "by": "DIMENSION,...", **SCORING_OPTIONS},
+    shown={"by": "GROUP,...", **FIGURE_OPTIONS},
+    more=SCORING_OPTIONS,
 )
 def evaluate_rollouts(
     rollouts: RolloutsPaths,
     *,
     dataset: DatasetPath,
-    address: Address = None,
     scored_output: Annotated[
-        Path | None, file_option("Write the rollouts with their scores as JSONL or Parquet.")
+        Path | None, file_option("File for the rollouts with their scores: JSONL or Parquet.")
     ] = None,
-    latex: Annotated[Path | None, file_option("Write the tables as LaTeX (booktabs).")] = None,
+    latex: Annotated[Path | None, file_option("File for the tables as LaTeX (booktabs).")] = None,
     settings: EvaluateSettings,
+    address: MoreAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate rollouts: Acc, pass@k, NCR, TPN and lengths, by model, source and difficulty.
+    """Evaluate models on rollouts: Acc, pass@k, NCR, TPN and lengths.
 
     ```text
     consensusbench evaluate rollouts.jsonl --dataset dataset.jsonl --k 1,16
     consensusbench evaluate a.jsonl b.jsonl --dataset dataset.jsonl --latex tables.tex
     ```
 
-    Every figure has a confidence interval that is clustered by problem. NCR and its AUROC are also
-    given without the nodes that state the final answer. If some rollouts run a Python program or
-    refer to a given solution, all figures are also given without these (own reasoning).
-    Answers that could not be decided count as wrong and are counted; rollouts that could not be
-    scored are in no mean.
+    Every figure has a confidence interval, clustered by problem. *Without final nodes* leaves out
+    the nodes that state the final answer. *Own reasoning* leaves out rollouts that run a program
+    or refer to a given solution.
+
+    An undecided answer counts as wrong. No mean includes rollouts that could not be scored. See
+    the page "Evaluation in depth".
     """
     figures, dimensions = settings.evaluation(), parse_dimensions(settings.by)
     check(dimensions, figures)

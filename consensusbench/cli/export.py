@@ -15,7 +15,15 @@ from consensusbench.export.files import Export, ExportReport, ExportSplit
 from consensusbench.export.hub import CardText, export_hub
 from consensusbench.export.trainers import export_trl, export_verl
 from consensusbench.tables import print_result
-from consensuspr.cli.options import Color, Json, NoProgress, OnErrorChoice, OnErrorOption
+from consensuspr.cli.options import (
+    Color,
+    Json,
+    NoProgress,
+    OnErrorChoice,
+    OnErrorOption,
+    flag,
+    more_option,
+)
 from consensuspr.console import ColorMode, count_of, count_progress, make_console
 
 
@@ -32,49 +40,47 @@ def export(
     format: Annotated[
         ExportFormat,
         typer.Option(
-            show_default=False, help="Training files of a trainer, or a folder for the hub."
+            show_default=False, help="Files for verl or TRL, or a folder for the Hugging Face hub."
         ),
     ],
-    output: Annotated[Path, file_option("Folder for the files.", "DIR")],
+    output: Annotated[Path, file_option("Folder to write to.", "DIR")],
     val_dataset: Annotated[
         list[Path] | None,
-        file_option("Dataset all of whose problems are validation; repeat it for several."),
+        file_option("Dataset of validation problems; repeat it for several."),
     ] = None,
     val_fraction: Annotated[
         float | None,
         typer.Option(
             metavar="SHARE",
             show_default="0.05, or 0 with --val-dataset or hf",
-            help="Share of the problems without a split that is validation, from 0 to 1.",
+            help="Share of problems for validation, among those without a split.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Another seed, another share.")] = 0,
+    seed: Annotated[int, more_option("N", "Seed that chooses these problems.")] = 0,
     inline_nodes: Annotated[
         bool,
-        typer.Option(
-            "--inline-nodes", help="Put the nodes into the rows: the server needs no dataset."
-        ),
+        flag("--inline-nodes", "Put the nodes into the rows, so that the server needs no dataset."),
     ] = False,
     without_nodes: Annotated[
         bool,
-        typer.Option(
-            "--without-nodes", help="Export problems without nodes too; most rewards need nodes."
-        ),
+        flag("--without-nodes", "Also export problems without nodes; most rewards need nodes."),
     ] = False,
     title: Annotated[
-        str, typer.Option(metavar="TEXT", help="hf: name of the dataset on its card.")
+        str, more_option("TEXT", "hf: name of the dataset on its card.")
     ] = "ConsensusBench",
-    license: Annotated[str | None, file_option("hf: its licence, such as cc-by-4.0.", "ID")] = None,
+    license: Annotated[
+        str | None, more_option("ID", "hf: licence of the dataset, such as cc-by-4.0.")
+    ] = None,
     language: Annotated[
         list[str] | None,
-        typer.Option(metavar="CODE", show_default="en", help="hf: language; repeat for several."),
+        more_option("CODE", "hf: language; repeat it for several.", show_default="en"),
     ] = None,
     on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,
 ) -> None:
-    """Write a dataset as the training files of a trainer, or as a folder for the hub.
+    """Write training files for verl or TRL, or a folder for the hub.
 
     ```text
     consensusbench export dataset.jsonl --format verl --output data/
@@ -82,13 +88,12 @@ def export(
     consensusbench export dataset.jsonl --format hf --license cc-by-4.0 --output folder/
     ```
 
-    For a trainer (`verl`, `trl`) each problem is put into the paper's prompt. Its `split` decides
-    its file (`train`, or `test` for validation); of the problems without one, a share that
-    depends on their ids and the seed is validation. `hf` writes the dataset itself, all keys kept,
-    with a dataset card.
+    For `verl` and `trl`, puts each problem into the paper's prompt. The `split` of a problem
+    decides its file: `train`, or `test` for validation. `hf` writes the dataset with all keys, and
+    a dataset card.
 
-    Repeated texts are written once. Texts with two ground truths are left out, and so are training
-    problems that are also in validation.
+    Writes repeated texts once. Leaves out texts with two ground truths, and training problems that
+    are also validation problems.
     """
     chosen = Export(
         dataset,

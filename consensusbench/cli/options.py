@@ -11,7 +11,7 @@ from pydantic import Field
 
 from consensusbench.evaluation.metrics import DIMENSIONS, EvaluationSettings
 from consensusbench.evaluation.scored import ScoredSet, count_rollouts, dataset_warning, score_files
-from consensuspr.cli.options import OnErrorChoice
+from consensuspr.cli.options import COLOR, NO_PROGRESS, ON_ERROR, OnErrorChoice
 from consensuspr.console import ColorMode, count_progress
 from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import CodeCredit
@@ -29,12 +29,12 @@ def file_option(help: str, metavar: str = "FILE") -> Any:
 
 
 DatasetArgument: TypeAlias = Annotated[
-    Path, file_argument("DATASET", "Dataset: JSONL, JSONL.gz or Parquet.")
+    Path, file_argument("DATASET", "Dataset with nodes: JSONL, JSONL.gz or Parquet.")
 ]
 RolloutsPaths: TypeAlias = Annotated[
     list[Path],
     file_argument(
-        "ROLLOUTS...", "Rollouts: JSONL, JSONL.gz or Parquet; scored ones are not scored again."
+        "ROLLOUTS...", "Files of rollouts: JSONL, JSONL.gz or Parquet. Scores in them are used."
     ),
 ]
 DatasetPath: TypeAlias = Annotated[
@@ -42,26 +42,25 @@ DatasetPath: TypeAlias = Annotated[
 ]
 
 
+CONFIDENCE: Final = "Level of the confidence intervals, between 0 and 1."
+
+
 class ScoringSettings(Settings):
     """Settings of scoring files of rollouts and of showing results."""
 
     tokenizer: str | None = Field(
         None,
-        description="Counts tokens where rollouts have no num_tokens: a tokenizer.json, or a "
-        "model's name on the hub.",
+        description="Tokenizer that counts tokens if rollouts have no num_tokens: a tokenizer.json "
+        "or a model's name on the hub.",
     )
-    on_error: OnErrorChoice = Field(
-        OnErrorChoice.STOP,
-        description="At a bad row: stop before anything is written, or skip and count it.",
-    )
+    on_error: OnErrorChoice = Field(OnErrorChoice.STOP, description=ON_ERROR)
     code: CodeCredit = Field(
         CodeCredit.WRITTEN,
-        description="A statement in code counts if its result is written, or always (computed).",
+        description="Statements in program code count if the response writes their result "
+        "(written), or always (computed).",
     )
-    no_progress: bool = Field(False, description="Show no progress bar.")
-    color: ColorMode = Field(
-        ColorMode.AUTO, description="When to colour; auto: on a terminal only."
-    )
+    no_progress: bool = Field(False, description=NO_PROGRESS)
+    color: ColorMode = Field(ColorMode.AUTO, description=COLOR)
 
     def score(
         self, rollouts: list[Path], dataset: Path, address: str | None, **options: Any
@@ -89,19 +88,20 @@ class ScoringSettings(Settings):
         return scored
 
 
-# Of ScoringSettings, those that every help shows.
+# Of ScoringSettings, those that every help shows in the panel of less common options.
 SCORING_OPTIONS: Final[dict[str, str | None]] = {
     "tokenizer": "NAME",
     "code": None,
     "on_error": None,
+    "color": None,
 }
 
 
 class FigureSettings(ScoringSettings):
     """Settings of the figures of scored rollouts."""
 
-    k: str = Field("1", description="The k of pass@k, separated by commas.")
-    confidence: float = Field(0.95, description="Level of the intervals, between 0 and 1.")
+    k: str = Field("1", description="Values of k for pass@k, separated by commas.")
+    confidence: float = Field(0.95, description=CONFIDENCE)
 
     def evaluation(self) -> EvaluationSettings:
         """Return the settings of an evaluation.

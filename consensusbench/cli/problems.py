@@ -38,20 +38,20 @@ def problems(
         list[str],
         file_argument(
             "NAME[@REVISION|=PATH]...",
-            f"Problem sets: {', '.join(SOURCES)}; with PATH, from that file.",
+            f"Problem sets: {', '.join(SOURCES)}. With =PATH, reads that file.",
         ),
     ],
-    output: Annotated[Path, file_option("JSONL, JSONL.gz or Parquet, by suffix.")],
+    output: Annotated[Path, file_option("File of problems: .jsonl, .jsonl.gz or .parquet.")],
     limit: Annotated[
         int | None,
-        typer.Option(min=1, show_default=False, help="Read so many rows of each source."),
+        typer.Option(metavar="N", min=1, help="Rows to read of each problem set."),
     ] = None,
     on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,
 ) -> None:
-    """Read problem sets from the hub or from files and write each problem once.
+    """Download problem sets and write each problem once.
 
     ```text
     consensusbench problems gsm8k math-500 aime-2024 aime-2025 dapo-math-17k --output problems.jsonl
@@ -59,9 +59,9 @@ def problems(
     consensusbench problems gsm8k@main --limit 100 --output few.jsonl
     ```
 
-    The output has no nodes yet: `consensusbench build` makes them. Of problems with the same text,
-    typeset differently or not, one is kept. A text with two different answers is left out,
-    and so is a training problem that is also in a test source. `--json` lists all of these.
+    The output has no nodes; `consensusbench build` makes them. Keeps one of several problems with
+    the same text. Leaves out texts with two different answers, and training problems that are also
+    in a test set. `--json` lists them.
     """
     # The hub's library writes its warnings itself; through the root they would come twice.
     logging.getLogger("huggingface_hub").propagate = False

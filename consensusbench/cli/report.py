@@ -16,7 +16,7 @@ from consensusbench.cli.options import (
     file_argument,
     file_option,
 )
-from consensuspr.cli.options import Address, Json, with_settings
+from consensuspr.cli.options import Json, MoreAddress, with_settings
 from consensuspr.console import count_of, count_progress, make_console
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import AnswerRule
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 class PageSettings(FigureSettings):
     """Settings of ``report``."""
 
-    title: str = Field("", description="Heading of the page; by default made of file names.")
+    title: str = Field("", description="Heading of the page. Default: the file names.")
     answer_rule: AnswerRule | None = Field(
         None,
-        description="Rule that the rollouts were asked to follow, for format errors; auto sees "
-        "right answers anywhere. By default the one the scores were made with.",
+        description="Answer rule that the prompt asked for: auto, dapo, boxed or gsm8k. Default: "
+        "the rule of the scores.",
     )
-    no_probes: bool = Field(False, description="Leave out the attacks on the dataset's nodes.")
+    no_probes: bool = Field(False, description="Leave out the attacks on the nodes.")
 
 
 @with_settings(
@@ -45,42 +45,38 @@ class PageSettings(FigureSettings):
     shown={
         "title": "TEXT",
         **FIGURE_OPTIONS,
-        "answer_rule": None,
+        "answer_rule": "NAME",
         "no_probes": None,
-        **SCORING_OPTIONS,
     },
+    more=SCORING_OPTIONS,
 )
 def report(
     rollouts: Annotated[
         list[Path],
         file_argument(
             "ROLLOUTS|RUN…",
-            "Rollouts, scored or not: JSONL, JSONL.gz or Parquet; or folders of runs with their "
-            "score logs.",
+            "Files of rollouts, or folders of runs with score logs.",
         ),
     ],
     *,
     dataset: Annotated[
-        Path | None, file_option("Dataset of the rollouts, or of a run that keeps none.")
+        Path | None, file_option("Dataset of the rollouts; of a run, if its folder has no copy.")
     ] = None,
-    output: Annotated[Path, file_option("The page, for example r.html.")],
-    address: Address = None,
+    output: Annotated[Path, file_option("HTML file to write.")],
     settings: PageSettings,
+    address: MoreAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Write pages to keep about rollouts or runs: figures, charts, and every rollout itself.
+    """Write a report of rollouts or runs as one HTML file.
 
     ```text
     consensusbench report rollouts.jsonl --dataset dataset.jsonl --output report.html
-    consensusbench report a.jsonl b.jsonl --dataset dataset.jsonl --output report.html --k 1,8
     consensusbench report runs/linear runs/outcome --output runs.html
     ```
 
-    They are the pages of `consensuspr watch`, as they stand now: samples, groups and problems
-    with every text and hit. Rollouts have a report before them: figures with intervals, what
-    rewards would tell a trainer, attacks on the nodes. All of it is one file that loads nothing
-    and can be mailed. It offers one choice of samples at a time; `watch` filters, sorts and
-    searches.
+    The file has the pages of `consensuspr watch`, with every text and hit, and needs no other file.
+    A report of rollouts begins with figures and intervals, how rewards separate them, and attacks
+    on the nodes. To filter and search, use `consensuspr watch`.
     """
     require_web("consensusbench report")
     from consensusbench.report.page import write_pages
@@ -88,9 +84,9 @@ def report(
 
     folders = [path for path in rollouts if path.is_dir()]
     if folders and len(folders) < len(rollouts):
-        raise InputError("report takes rollouts or runs, not both at a time")
+        raise InputError("give files of rollouts or folders of runs, not both")
     if output.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"{output}: a report is a page; give it a name that ends in .html")
+        raise InputError(f"--output must end in .html, got {str(output)!r}")
     check_outputs((output,), (*rollouts, dataset))
     hidden = settings.no_progress
     story: PageReport | None = None
@@ -122,7 +118,7 @@ def _evaluated(
     from consensusbench.report.page import prepare
 
     if dataset is None:
-        raise InputError("a report about rollouts needs their dataset: --dataset FILE")
+        raise InputError("a report of rollouts needs --dataset FILE")
     figures = settings.evaluation()
     check(DIMENSIONS, figures)
     scored = settings.score(rollouts, dataset, address, spans=True, plain=True)

@@ -10,7 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from pydantic import Field
 
 from consensusbench import check_outputs
@@ -19,7 +18,15 @@ from consensusbench.llm import read_models
 from consensusbench.sampling.job import Sampler
 from consensusbench.sampling.plan import SampleSettings
 from consensusbench.tables import Row, Table, number, print_result, words
-from consensuspr.cli.options import Color, Json, OnErrorChoice, with_settings
+from consensuspr.cli.options import (
+    MORE,
+    NO_PROGRESS,
+    Color,
+    Json,
+    OnErrorChoice,
+    flag,
+    with_settings,
+)
 from consensuspr.console import ColorMode, count_of, count_progress, make_console, one_line
 from consensuspr.errors import ConsensusPRError
 
@@ -31,9 +38,9 @@ class SampleOptions(SampleSettings):
 
     on_error: OnErrorChoice = Field(
         OnErrorChoice.STOP,
-        description="At a bad row: stop before anything is paid, or skip and count it.",
+        description="At a bad row: stop before the first request, or skip and count it.",
     )
-    no_progress: bool = Field(False, description="Show no progress bar.")
+    no_progress: bool = Field(False, description=NO_PROGRESS)
 
 
 @with_settings(
@@ -42,36 +49,38 @@ class SampleOptions(SampleSettings):
     shown={
         "per_problem": "N",
         "samples": "K",
-        "temperature": None,
+        "temperature": "T",
         "max_tokens": "N",
-        "concurrency": "N",
         "max_cost": "USD",
     },
+    more={"concurrency": "N", "on_error": None},
 )
 def sample(
-    problems: Annotated[Path, file_argument("PROBLEMS", "Dataset: JSONL, JSONL.gz or Parquet.")],
+    problems: Annotated[
+        Path, file_argument("PROBLEMS", "File of problems: JSONL, JSONL.gz or Parquet.")
+    ],
     *,
-    output: Annotated[Path, file_option("Rollouts: .jsonl, .jsonl.gz or .parquet.")],
+    output: Annotated[Path, file_option("File of rollouts: .jsonl, .jsonl.gz or .parquet.")],
     model: Annotated[
         list[str] | None,
         file_option(
-            "Model to ask; repeat it for several. Without a URL it is OpenAI's.",
+            "Model to ask, at OpenAI or at an address; repeat it for several.",
             "NAME[@BASE_URL]",
         ),
     ] = None,
     models: Annotated[
         Path | None,
-        file_option("TOML file of models with their prices, limits, keys and temperatures."),
+        file_option("TOML file of models: addresses, prices, limits, keys."),
     ] = None,
     finish: Annotated[
         bool,
-        typer.Option("--finish", help="Ask nothing; write the rollouts of a run that was stopped."),
+        flag("--finish", "Send no requests; write the rollouts of a stopped run.", MORE),
     ] = False,
     settings: SampleOptions,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,
 ) -> int:
-    """Draw rollouts of a dataset's problems from OpenAI-compatible models.
+    """Sample rollouts from OpenAI-compatible models.
 
     ```text
     consensusbench sample problems.jsonl --model gpt-5-mini --output rollouts.jsonl
@@ -79,11 +88,12 @@ def sample(
     consensusbench sample test.jsonl --model qwen@http://gpu:8000/v1 --samples 16 --output k.jsonl
     ```
 
-    Each problem is put in the paper's prompt until five rollouts have the right answer, the
-    models taking turns. Every reply is kept in `FILE.journal`: stop the command in any way
-    and run it again, and no reply is paid for twice. The output is written at the end; wrong
-    rollouts are in it with `correct: false`. Keys come from the environment (`OPENAI_API_KEY`,
-    or what the models file names).
+    Asks the models in turn, with the paper's prompt, until each problem has `--per-problem`
+    correct rollouts. Wrong rollouts are in the output too, with `correct: false`. The key is
+    `OPENAI_API_KEY`, or the variable that the models file names.
+
+    Every reply is kept in `OUTPUT.journal`. If the command stops, run it again: it asks for no
+    reply twice. It writes the output at the end.
     """
     defaults = settings.model_dump(include={"temperature", "top_p", "max_tokens", "concurrency"})
     check_outputs((output,), (problems, models))

@@ -23,21 +23,22 @@ def stats(
     datasets: Annotated[
         list[Path], file_argument("DATASET...", "Datasets: JSONL, JSONL.gz or Parquet.")
     ],
-    latex: Annotated[Path | None, file_option("Write the first table as LaTeX (booktabs).")] = None,
+    latex: Annotated[
+        Path | None, file_option("File for the first table as LaTeX (booktabs).")
+    ] = None,
     on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,
 ) -> None:
-    """Count problems and nodes: the paper's composition table and the distributions behind it.
+    """Count the problems and nodes of datasets.
 
     ```text
     consensusbench stats dataset.jsonl
     consensusbench stats test.jsonl train.jsonl --latex composition.tex
     ```
 
-    Problems are those with nodes, and Avg. N(k) is over them; problems without nodes are counted
-    beside them.
+    The first table is the composition table of the paper. Its problems are those with nodes.
     """
     check_outputs((latex,), datasets)
     with count_progress("counting", None, "problems", hidden=no_progress) as advance_to:

@@ -15,7 +15,7 @@ from rich.text import Text
 from consensusbench import check_outputs
 from consensusbench.cli.options import DatasetArgument, file_option
 from consensusbench.tables import print_result
-from consensuspr.cli.options import Color, Json, NoProgress, OnErrorChoice, OnErrorOption
+from consensuspr.cli.options import Color, Json, NoProgress, OnErrorChoice, OnErrorOption, flag
 from consensuspr.console import (
     ColorMode,
     count_of,
@@ -38,37 +38,35 @@ def validate(
     dataset: DatasetArgument,
     rollouts: Annotated[
         list[Path] | None,
-        file_option(
-            "Rollouts of its problems, preferably by other models; repeat for several files."
-        ),
+        file_option("File of rollouts to match with the nodes; repeat it for several."),
     ] = None,
     probes: Annotated[
         bool,
-        typer.Option("--probes", help="Also measure attacks: the NCR of texts that solve nothing."),
+        flag("--probes", "Also measure the NCR of attacks: texts that solve nothing."),
     ] = False,
-    output: Annotated[Path | None, file_option("Write all findings as rows.")] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with code 1 for warnings too.")
-    ] = False,
+    output: Annotated[Path | None, file_option("File for all findings: JSONL or Parquet.")] = None,
+    strict: Annotated[bool, flag("--strict", "Exit with code 1 for warnings too.")] = False,
     examples: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Worst findings of each kind to show.")
+        int, typer.Option(metavar="N", min=0, help="Number of findings of each kind to print.")
     ] = 3,
     on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,
 ) -> int:
-    """Check a dataset: rows, nodes, and how cheaply nodes can be hit.
+    """Check a dataset for faults, and for nodes that are too easy to hit.
 
     ```text
     consensusbench validate dataset.jsonl
     consensusbench validate dataset.jsonl --rollouts rollouts.jsonl --probes --output found.jsonl
     ```
 
-    An error makes scores wrong or a node worthless. A warning makes the reward cheaper than it
-    looks. A note matters to readers of the figures. A rollout is held out if its nodes were made
-    from other models. `--on-error` applies to bad rows of the rollouts; bad rows of the dataset are
-    findings. The exit code is 1 if there are errors, or with `--strict` warnings.
+    An *error* makes scores wrong or a node useless. A *warning* means that a reward can be had
+    without solving the problem. A *note* matters when you read figures. The exit code is 1 if there
+    are errors, or with `--strict` warnings.
+
+    Use rollouts of models that the nodes were not built from. `--on-error` applies to the rollouts;
+    bad rows of the dataset are findings.
     See the page "Check nodes".
     """
     from consensusbench.quality.validate import validate_dataset

@@ -32,16 +32,16 @@ class SelectionSettings:
     """Which rollouts count.
 
     Attributes:
-        rollouts_per_problem: correct rollouts of a problem to compare, over all models (N); at
-            most 64 MiB of text.
-        min_rollouts: leave out problems with fewer correct rollouts (N_min).
-        min_steps: leave out problems of a training run that were solved in fewer steps.
+        rollouts_per_problem: correct rollouts of a problem to compare, over all models (the
+            paper's N); at most 64 MiB of text.
+        min_rollouts: correct rollouts that a problem must have (the paper's N_min).
+        min_steps: steps of a training run in which a problem must be solved.
         seed: seed of the choice of rollouts.
-        trust_labels: use the column ``correct`` instead of verifying the answers.
-        answer_rule: how the final answer is found; default: the problem's own rule, else
+        trust_labels: use the column ``correct`` instead of checking the answers.
+        answer_rule: rule that finds the final answer.  Default: the problem's rule, else
             ``auto``.
-        exclude_models: leave out the rollouts of these models, to evaluate them later.
-        only_models: if given, leave out all other models.
+        exclude_models: models whose rollouts are left out, to evaluate them later.
+        only_models: models whose rollouts are used; empty: all.
 
     Raises:
         InputError: a number is out of its range.

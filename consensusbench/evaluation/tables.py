@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # at run time this would load the core, for --help too
     from consensusbench.evaluation.agreement import Agreement
 
 ALL: Final = "all"
-# With more groups than this, only the first table has those of two dimensions.
+# With more groups than this, those of two dimensions have a table of their own.
 MAX_ROWS: Final = 24
 # Share of right rollouts lowered by the guard from which on a budget does not fit the rollouts.
 MAX_RIGHT_LOWERED: Final = 0.01
@@ -46,45 +46,56 @@ _COLUMNS: Final[dict[str, Column]] = {
     "num_without_match": number("No match"),
     "acc": percent("Acc"),
     "ncr": percent("NCR"),
-    "ncr_without_final": percent("NCR w/o final"),
-    "ncr_raw": percent("NCR unguarded"),
-    "ncr_paper": percent("NCR, paper's"),
-    "right_lowered": percent("Right lowered"),
-    "prevalence": percent("Prevalence"),
+    "ncr_without_final": percent("NCR without final nodes"),
+    "ncr_raw": percent("NCR without guard"),
+    "ncr_paper": percent("NCR of the paper"),
+    "right_lowered": percent("Right lowered by guard"),
     "d_ncr": percent("D_NCR"),
     "auroc": percent("AUROC"),
     "aucpr": percent("AUCPR"),
-    "within": percent("AUROC within"),
-    "auroc_paper": percent("AUROC, paper's"),
-    "within_paper": percent("within, paper's"),
-    "length_within": percent("length, within"),
+    "within": percent("AUROC within problems"),
+    "auroc_paper": percent("AUROC of the paper"),
+    "within_paper": percent("... within problems"),
+    "length_within": percent("Length within problems"),
     "tpn": number("TPN", decimals=1),
     "tpn_pooled": number("TPN pooled", decimals=1),
     "tokens": number("Tokens", decimals=1),
     "chars": number("Characters", decimals=1),
 }
-_AGAINST_ACC: Final = (
-    "prevalence", "d_ncr", "auroc", "aucpr", "within", "auroc_paper", "within_paper",
-)  # fmt: skip
+_AGAINST_ACC: Final = ("d_ncr", "auroc", "aucpr", "within")
 _SHARE: Final = percent("")
 
 
 def evaluation_tables(evaluation: Evaluation) -> list[Table]:
-    """Return the tables: results, NCR against Acc with and without final nodes, and lengths."""
+    """Return the tables: results, other NCR, NCR against Acc with and without final nodes, lengths.
+
+    With many groups those of two dimensions come first, in a table of their own.
+    """
     overall = evaluation.overall
     figures, sizes = overall.figures, ["num_rollouts", "num_problems"]
     if {figures["acc"].count, figures["ncr"].count} != {overall.num_rollouts}:
         sizes += ["acc.count", "ncr.count"]
-    results = ["acc", *(f"pass@{k}" for k in evaluation.settings.ks), "ncr", "ncr_without_final"]
-    if "ncr_raw" in figures:
-        results += ["ncr_raw", "right_lowered"]
+    results = [*sizes, "acc", *(f"pass@{k}" for k in evaluation.settings.ks), "ncr"]
+    others = ["ncr_without_final"] + ["ncr_raw", "right_lowered"] * ("ncr_raw" in figures)
+    others += ["ncr_paper", "auroc_paper", "within_paper"]
     lengths = ["tpn", "tpn_pooled", "tokens"] if figures["tokens"].count else []
-    every = [[overall], *(breakdown.groups for breakdown in evaluation.breakdowns)]
-    main = every
-    if _is_long(evaluation):
-        main = [[overall], *(part.groups for part in evaluation.breakdowns if len(part.by) == 1)]
+    tables, models = [], evaluation.breakdown("model")
+    # With one source the groups of a model would be the models again.
+    parts = [
+        part
+        for part in evaluation.breakdowns
+        if len(part.by) == 1 or models is None or len(part.groups) > len(models.groups)
+    ]
+    if sum(len(part.groups) for part in parts) > MAX_ROWS:
+        pairs = [[overall], *(part.groups for part in parts if len(part.by) > 1)]
+        if len(pairs) > 1:
+            tables.append(_groups_table("Answers and nodes, groups of a model", pairs, results))
+        parts = [part for part in parts if len(part.by) == 1]
+    main = [[overall], *(part.groups for part in parts)]
     return [
-        _groups_table("Answers and nodes", every, [*sizes, *results, "ncr_paper"]),
+        *tables,
+        _groups_table("Answers and nodes", main, results),
+        _groups_table("Other ways to count NCR", main, others),
         _groups_table("NCR against Acc", main, ["num_right", "num_wrong", *_AGAINST_ACC]),
         _groups_table(
             "NCR against Acc, without the nodes that state the final answer",
@@ -134,10 +145,6 @@ def _value(group: GroupMetrics, name: str, suffix: str) -> Value:
     return figure.count if figure and count else figure
 
 
-def _is_long(evaluation: Evaluation) -> bool:
-    return sum(len(breakdown.groups) for breakdown in evaluation.breakdowns) > MAX_ROWS
-
-
 def label_of(key: dict[str, str], separator: str = " · ") -> str:
     """Return the name of a group."""
     return separator.join(map(one_line, key.values())) or ALL
@@ -145,10 +152,7 @@ def label_of(key: dict[str, str], separator: str = " · ") -> str:
 
 def evaluation_notes(evaluation: Evaluation) -> list[str]:
     """Return the notes below the tables, one line each."""
-    notes = [*_about_rollouts(evaluation), *_about_figures(evaluation)]
-    if _is_long(evaluation):
-        notes.append("groups of two dimensions are in the first table and in --json only")
-    return notes
+    return [*_about_rollouts(evaluation), *_about_figures(evaluation)]
 
 
 def _about_rollouts(evaluation: Evaluation) -> Iterator[str]:
@@ -161,16 +165,16 @@ def _about_rollouts(evaluation: Evaluation) -> Iterator[str]:
     if overall.num_undecided:
         yield (
             f"{count_of(overall.num_undecided, 'answer')} could not be decided and count as wrong; "
-            f"if all of them were right, Acc would be {_shown(overall.acc_if_undecided_were_right)}"
+            f"if all were right, Acc would be {_shown(overall.acc_if_undecided_were_right)}"
         )
     if unjudged := overall.num_rollouts - overall.figures["acc"].count:
         yield f"{count_of(unjudged, 'rollout has', 'rollouts have')} no Acc; see the statuses"
     if evaluation.skipped_rows:
         yield f"{count_of(evaluation.skipped_rows, 'bad row')} skipped"
     if missing := evaluation.num_problems_without_rollouts:
-        yield f"{count_of(missing, 'problem')} of the dataset have no rollouts and are left out"
+        yield f"{count_of(missing, 'problem')} of the dataset without rollouts"
     if evaluation.num_stored:
-        yield f"{count_of(evaluation.num_stored, 'rollout')} already scored, not scored again"
+        yield f"{count_of(evaluation.num_stored, 'rollout')} with scores in the file"
 
 
 def _about_figures(evaluation: Evaluation) -> Iterator[str]:
@@ -180,7 +184,7 @@ def _about_figures(evaluation: Evaluation) -> Iterator[str]:
         left_out = count_of(overall.num_rollouts - own.num_rollouts, "rollout")
         yield (
             f"{label_of(own.key)}: without {left_out} that run a Python program or refer to a "
-            "cheat sheet or a given solution"
+            "given solution"
         )
     models = evaluation.breakdown("model")
     for group in (overall, *(models.groups if models else ())):
@@ -204,12 +208,12 @@ def _about_figures(evaluation: Evaluation) -> Iterator[str]:
         lowered = figures["right_lowered"].value
         if lowered is not None and lowered > MAX_RIGHT_LOWERED:
             yield (
-                f"warning: the guard lowers {_shown(lowered)} of the right rollouts; add budgets "
-                "if problems have none (consensusbench build --budgets)"
+                f"warning: the guard lowers the NCR of {_shown(lowered)} of the right rollouts; if "
+                "problems have no budget, add them: consensusbench build --budgets"
             )
     if "ncr_paper" in figures:
         yield (
-            "the paper's own NCR (no statements, no guard) is "
+            "NCR of the paper (no statements, no guard): "
             f"{_shown(figures['ncr_paper'].value)}, AUROC {_shown(figures['auroc_paper'].value)}"
         )
     if figures["acc"].no_interval == ONE_PROBLEM:

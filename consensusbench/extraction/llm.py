@@ -96,12 +96,12 @@ class LlmSettings:
 
     Attributes:
         min_support: correct rollouts that must state a node.
-        max_nodes: nodes asked for; what a reply lists beyond is dropped, "common" ones first.
-        max_prompt_rollouts: the first rollouts, shown to the model; support is counted over all.
-        max_prompt_chars: bound on the quoted problem and rollouts together.
-        re_asks: times that a malformed reply is sent back with its fault.
-        temperature: temperature of the replies; ``server`` (in Python None) sends none.
-        seed: asks servers that can for repeatable replies.
+        max_nodes: nodes to ask for; more of a reply are dropped, "common" ones first.
+        max_prompt_rollouts: rollouts in the prompt; support is counted over all rollouts.
+        max_prompt_chars: most characters of the problem and the rollouts in the prompt.
+        re_asks: times to send a malformed reply back with its fault.
+        temperature: temperature of the replies; ``server`` (in Python None) uses the server's.
+        seed: seed of the replies, for servers that take one.
 
     Raises:
         InputError: a value is out of its range.

@@ -57,14 +57,14 @@ class RefineSettings:
     """Which candidates become nodes.
 
     Attributes:
-        min_nodes: leave out problems with fewer nodes (the paper's |Node|_min, section 3.2).
-        max_nodes: nodes of a problem at most (the paper's |Node|_max).
+        min_nodes: nodes that a problem must have (the paper's |Node|_min, section 3.2).
+        max_nodes: most nodes of a problem (the paper's |Node|_max).
         min_support: rollouts that must reach a node.
-        min_share: share of the rollouts that must reach a node, from 0 to 1.
-        min_formula_share: the same for formulas that give no number, such as a+b=c, because
-            they depend on the names that a solution chooses.
-        min_information: least information of a node: one for each significant digit, one half
-            for each operation and name; see :func:`information_of`.
+        min_share: share of the correct rollouts that must reach a node, from 0 to 1.
+        min_formula_share: the same for formulas without a number, such as a+b=c.  Their names
+            depend on the solution.
+        min_information: least information of a node: 1 for each significant digit, 0.5 for each
+            operation and name; see :func:`information_of`.
 
     Raises:
         InputError: a threshold is out of range.

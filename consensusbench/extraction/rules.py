@@ -68,17 +68,16 @@ class RulesSettings:
 
     Attributes:
         min_support: rollouts that must state a conclusion, at least 1.
-        min_models: models whose rollouts must state it, or as many as there are.
-        phrases: use a number with the word beside it ("30 minutes") as another wording of the
-            conclusion that gives the number.
-        values: use a distinctive number as a conclusion, or as a wording of the one that gives it.
-        code: use steps of program code as conclusions.
-        max_statements: statements of one rollout that are read, and phrases of each kind.
-        max_statement_chars: characters of the longest statement that is read, in normal form.
-        max_candidates: candidates of one problem whose support is counted, best supported first.
-        max_wordings: formulas of one conclusion.
-        max_phrases: phrases of one conclusion.
-        max_forms: wordings and equal forms of one conclusion.
+        min_models: models whose rollouts must state it; fewer if there are fewer models.
+        phrases: also match a conclusion by its number with the word beside it ("30 minutes").
+        values: also use distinctive numbers as conclusions, or as a form of one.
+        code: also use steps of program code as conclusions.
+        max_statements: most statements to read of a rollout, and most phrases of each kind.
+        max_statement_chars: characters of the longest statement to read, in normal form.
+        max_candidates: most candidates of a problem, best supported first.
+        max_wordings: most formulas of a conclusion.
+        max_phrases: most phrases of a conclusion.
+        max_forms: most formulas and equal forms of a conclusion.
 
     Raises:
         InputError: a limit is below 1.

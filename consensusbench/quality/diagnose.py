@@ -67,16 +67,18 @@ class Thresholds(Settings):
     """
 
     almost_ncr: float = _limit(0.75, "NCR from which a wrong rollout is almost correct.", 1)
-    almost_hits: int = _limit(2, "Nodes that it has to hit for that: one hit of one is no path.")
-    direct_ncr: float = _limit(0.2, "NCR up to which a right rollout may be a direct answer.", 1)
-    direct_chars: int = _limit(60, "Characters up to which it is one.")
-    direct_chars_per_node: int = _limit(25, "Or characters for each node of its problem.")
+    almost_hits: int = _limit(2, "Nodes that an almost correct rollout must reach.")
+    direct_ncr: float = _limit(0.2, "NCR up to which a correct rollout can be a direct answer.", 1)
+    direct_chars: int = _limit(60, "Characters up to which it is a direct answer.")
+    direct_chars_per_node: int = _limit(25, "The same, for each node of its problem.")
     redundant_per_node: float = _limit(
-        3.0, "Times the usual length per node from which a right rollout is redundant."
+        3.0, "Times the median length per node from which a correct rollout is redundant."
     )
-    redundant_length: float = _limit(4.0, "Times the usual length that it has to have for that.")
+    redundant_length: float = _limit(
+        4.0, "Times the median length that a redundant rollout must have."
+    )
     redundant_tail: float = _limit(
-        2.0, "Times the usual length after the final node that is redundant too."
+        2.0, "Times the median length after the final node that is redundant too."
     )
 
 
@@ -333,26 +335,25 @@ def diagnose(
 
 
 def diagnosis_table(report: DiagnosisReport) -> Table:
-    """Return the counts of classes by model and data source."""
-    headings = [diagnosis.words.capitalize() for diagnosis in Diagnosis]
-    columns = [words("Model"), words("Data source"), *map(number, ("Rollouts", *headings))]
+    """Return the counts of the classes that occur, by model and data source."""
+    found = [diagnosis for diagnosis in Diagnosis if report.total[diagnosis]]
+    headings = [diagnosis.words.capitalize() for diagnosis in found]
+    columns = [words("Model · data source"), *map(number, ("Rollouts", *headings))]
+    groups = sorted(report.groups.items(), key=lambda item: [*map(label_order, item[0])])
     rows = [
-        _counts_row(model or UNKNOWN, source or UNKNOWN, counts)
-        for (model, source), counts in report.groups.items()
+        _counts_row(f"{model or UNKNOWN} · {source or UNKNOWN}", counts, found)
+        for (model, source), counts in groups
     ]
-    sections = [sorted(rows, key=lambda row: (label_order(row[0]), label_order(row[1])))]
-    if len(rows) > 1:
-        sections.append([_counts_row("all", "", report.total)])
-    return Table("Classes", columns, sections, bold=1)
+    total = [_counts_row("all", report.total, found)] if len(rows) > 1 else []
+    return Table("Classes of rollouts", columns, [rows, total], bold=1)
 
 
-def _counts_row(model: str, source: str, counts: Counter[Diagnosis]) -> Row:
+def _counts_row(label: str, counts: Counter[Diagnosis], found: Sequence[Diagnosis]) -> Row:
     cells = []
-    for diagnosis in Diagnosis:
+    for diagnosis in found:
         part = share(counts, diagnosis) if counts[diagnosis] else None
-        note = "" if part is None else f"({100 * part:.1f} %)"
-        cells.append(Cell(counts[diagnosis], note=note))
-    return [model, source, counts.total(), *cells]
+        cells.append(Cell(counts[diagnosis], note="" if part is None else f"({part:.0%})"))
+    return [label, counts.total(), *cells]
 
 
 def example_rows(
@@ -371,9 +372,14 @@ def example_rows(
 
 def examples_table(examples: dict[str, list[dict[str, str]]]) -> Table:
     """Return the examples of all classes."""
-    headings = ("Class", "Rollout", "Problem", "Model", "Reason")
+    headings = ("Class", "Rollout", "Model", "Reason")
     rows = [
-        [Diagnosis(name).words, *example.values()]
+        [
+            Diagnosis(name).words,
+            example["rollout_id"] or example["problem_id"],
+            example["model"],
+            example["reason"],
+        ]
         for name, of_class in examples.items()
         for example in of_class
     ]

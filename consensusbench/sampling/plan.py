@@ -21,49 +21,47 @@ Count = Annotated[int, Field(ge=1, le=10_000)]
 
 
 class SampleSettings(Settings):
-    """How many rollouts of what kind, within which limits; the numbers are the paper's."""
+    """Numbers and limits of a sampling run; the defaults are those of the paper."""
 
-    per_problem: Count = Field(5, description="Correct rollouts a problem, over all models.")
+    per_problem: Count = Field(5, description="Correct rollouts of each problem, over all models.")
     minimum: Count = Field(
-        3, description="Problems with fewer correct rollouts are reported; build leaves them out."
+        3, description="Fewest correct rollouts of a problem; `build` leaves out those with fewer."
     )
-    max_attempts: Count = Field(10, description="Rollouts of one problem by one model at most.")
+    max_attempts: Count = Field(10, description="Most rollouts of one problem by one model.")
     samples: Count | None = Field(
         None,
-        description="Draw exactly so many rollouts a problem from each model, right or wrong "
-        "(pass@k).",
+        description="Rollouts of each problem by each model, correct or not; for pass@k.",
     )
-    temperature: float = Field(
-        2.0, description="Temperature of models for which the models file has no other."
+    temperature: float = Field(2.0, description="Temperature, unless the models file sets one.")
+    top_p: float | None = Field(
+        None, description="Top-p, unless the models file sets one. Default: the server's."
     )
-    top_p: float | None = Field(None, description="Top-p of such models; else the server's.")
     max_tokens: int | None = Field(
         None,
-        description="Longest reply of such models, reasoning included; else the server's limit.",
+        description="Tokens of the longest reply, with reasoning. Default: the server's limit.",
     )
-    concurrency: int = Field(16, description="Requests to such a model in flight at once.")
+    concurrency: int = Field(16, description="Requests to a model in flight at a time.")
     seed: int | None = Field(
-        None, description="Sent with each request, plus the number of the rollout."
+        None, description="Seed of the requests; the number of the rollout is added."
     )
     answer_rule: AnswerRule | None = Field(
-        None, description="How the final answer is found; by default the dataset's own, else auto."
+        None,
+        description="Rule that finds the final answer. Default: the dataset's rule, else auto.",
     )
     only_correct: bool = Field(False, description="Leave wrong rollouts out of the output.")
     with_reasoning: bool = Field(
-        False, description="Put the model's thinking into the response, in `<think>` marks."
+        False, description="Put the reasoning of the model into the response, in `<think>` marks."
     )
     max_cost: float | None = Field(
         None,
         ge=0,
         allow_inf_nan=False,
-        description="Spend no more, in US dollars, in all runs together.",
+        description="US dollars to spend at most, in all runs together.",
     )
     max_requests: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="Ask for no more replies in all runs together."
+        None, description="Requests to send at most, in all runs together."
     )
-    grace: float = Field(
-        30.0, ge=0, description="After Ctrl-C, wait so many seconds for open requests."
-    )
+    grace: float = Field(30.0, ge=0, description="Seconds to wait for open requests after Ctrl-C.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> SampleSettings:

@@ -31,7 +31,11 @@ Every gRPC code that the server can send maps to exactly one leaf (``client/…/
 from __future__ import annotations
 
 import copyreg
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+# Of the bad rows of a file, those that a message lists.
+MAX_LISTED: Final = 20
 
 
 class ConsensusPRError(Exception):
@@ -51,8 +55,8 @@ class DataError(InputError):
 
     Attributes:
         path: the file as it was named by the caller.
-        line: line or row counted from 1, None where the file as a whole is meant.
-        reason: one clause without the position.
+        line: line or row counted from 1; None for several, or for the file as a whole.
+        reason: one clause without the position; of several rows, a line for each.
     """
 
     def __init__(self, path: str, line: int | None, reason: str) -> None:
@@ -61,6 +65,25 @@ class DataError(InputError):
         self.reason = reason
         where = path if line is None else f"{path}:{line}"
         super().__init__(f"{where}: {reason}")
+
+    @classmethod
+    def together(cls, path: str, faults: Sequence[DataError]) -> DataError:
+        """Return one error for the bad rows of a file, which lists up to 20 reasons."""
+        if len(faults) == 1:
+            return faults[0]
+        lines_of: dict[str, list[str]] = {}
+        for fault in faults:
+            lines_of.setdefault(fault.reason, []).append(str(fault.line))
+        listed = []
+        for reason, lines in list(lines_of.items())[:MAX_LISTED]:
+            if lines == ["None"]:
+                listed.append(reason)  # damage of the file
+                continue
+            more = f" and {len(lines) - 3:,} more" if len(lines) > 3 else ""
+            listed.append(f"line{'s' * (len(lines) > 1)} {', '.join(lines[:3])}{more}: {reason}")
+        if len(lines_of) > MAX_LISTED:
+            listed.append(f"and {len(lines_of) - MAX_LISTED:,} more")
+        return cls(path, None, "\n  ".join([f"{len(faults):,} bad rows", *listed]))
 
 
 class VerifierUnavailable(ConsensusPRError):

@@ -11,6 +11,7 @@ from typing import Final
 PAGES: Final = {
     "Build nodes": "tutorials/build-nodes",
     "Check nodes": "guides/check-nodes",
+    "Evaluation in depth": "guides/evaluate",
     "File formats": "reference/file-formats",
     "Run a server": "guides/serve",
     "The score log": "guides/score-log",
@@ -32,7 +33,7 @@ def page(title: str) -> str:
 
 def linked(text: str) -> str:
     """Return a text with the link of each ``the page "TITLE"``."""
-    return re.sub(r'the page "([^"]+)"', lambda found: page(found[1]), text)
+    return re.sub(r'the\s+page "([^"]+)"', lambda found: page(found[1]), text)
 
 
 @cache

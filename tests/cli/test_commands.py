@@ -138,7 +138,7 @@ def test_health_of_nobody(run: Run) -> None:
         (["--dataset", "{problems}", "--workers", "0"], "workers"),
         (
             ["--dataset", "{problems}", "--dataset", "{problems}"],
-            "two datasets have the name 'default'",
+            "two datasets have the name",
         ),
         (["--dataset", "{problems}", "--config", "nowhere.toml"], "cannot read nowhere.toml"),
     ],

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from consensuspr.data import ReadReport, open_writer, read_problems, read_rollouts
-from consensuspr.errors import DataError
+from consensuspr.errors import DataError, InputError
 
 ROWS = [
     {"problem_id": f"p{number}", "response": f"x={number} α \u2028 \0", "extra": {"k": [number]}}
@@ -221,8 +221,57 @@ def test_a_small_file_of_gigabytes_without_a_row_is_not_read_to_its_end(
         file.write(json.dumps(good(1)).encode() + b"\n")
         for _ in range(256):
             file.write(endless * ((1 << 20) // len(endless)))
-    read = []
+    read: list[str] = []
     with pytest.raises(DataError, match=sentence):
         for row in read_rollouts(path, "skip"):
             read.append(row)
     assert read == [good(1)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "listed"),
+    [
+        ({0: b"{"}, None),  # a single one keeps its place
+        (
+            {1: b"[]", 3: {"problem_id": "p"}},
+            ["2 bad rows", "line 2: holds a list, not an object", "line 4: response is missing"],
+        ),
+        (
+            dict.fromkeys(range(0, 10, 2), b"[]"),
+            ["5 bad rows", "lines 1, 3, 5 and 2 more: holds a list, not an object"],
+        ),
+        (
+            {at: {"problem_id": "p", "response": at} for at in range(25)},
+            [
+                "25 bad rows",
+                *(f"line {at + 1}: response must be a string, got {at}" for at in range(20)),
+                "and 5 more",
+            ],
+        ),
+    ],
+)
+def test_all_bad_rows_of_a_file_are_listed_at_once(
+    tmp_path: Path, bad: dict[int, bytes | dict[str, Any]], listed: list[str] | None
+) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", *(bad.get(at, good(at)) for at in range(30)))
+    read: list[str] = []
+    with pytest.raises(DataError) as caught:
+        read.extend(row["problem_id"] for row in read_rollouts(path))
+    assert read == [f"p{at}" for at in range(min(bad))]  # none after the first bad one
+    if listed is None:
+        assert caught.value.line == 1
+    else:
+        first, *others = listed
+        assert str(caught.value).split("\n  ") == [f"{path}: {first}", *others]
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "ROWS.TSV", "rows.csv.gz"])
+def test_tables_are_neither_read_nor_written(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with pytest.raises(InputError, match=r"rows are written as .jsonl, .jsonl.gz or .parquet"):
+        open_writer(path).__enter__()
+    assert not path.exists()
+    path.write_text("problem_id,response\n")
+    if path.suffix != ".gz":
+        with pytest.raises(DataError, match="is a table; JSONL, gzip'd JSONL and Parquet are read"):
+            next(read_rollouts(path))

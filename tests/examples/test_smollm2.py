@@ -41,9 +41,7 @@ def test_llama_is_that_of_hugging_face(theirs: Any) -> None:
     ids = torch.randint(5, 90, (3, 20), generator=torch.Generator().manual_seed(0))
     ours = Llama(theirs)
     with torch.no_grad():
-        torch.testing.assert_close(
-            ours.logits(ours(ids)), theirs(ids).logits, rtol=1e-4, atol=1e-4
-        )
+        torch.testing.assert_close(ours.logits(ours(ids)), theirs(ids).logits, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("greedy", [True, False])

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 import typer
 
 from consensuspr.console import one_line
-from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.errors import ConsensusPRError, DataError, InputError
 from consensuspr.pages import linked
 from consensuspr.version import VERSION
 
@@ -77,6 +77,12 @@ def run_app(app: typer.Typer, program: str, arguments: Sequence[str] | None) -> 
         )
     except _COMMAND_LINE_ERROR as error:
         return _usage(program, error)
+    except DataError as error:
+        first, *bad_rows = str(error).splitlines()
+        code = _fail(program, first, BAD_INPUT)
+        for row in bad_rows:
+            print(f"  {one_line(row, 500)}", file=sys.stderr)
+        return code
     except InputError as error:
         return _fail(program, str(error), BAD_INPUT)
     except ConsensusPRError as error:

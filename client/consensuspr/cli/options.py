@@ -83,6 +83,9 @@ Address: TypeAlias = Annotated[
         help="Score with the server at this address, or with several, separated by commas.",
     ),
 ]
+MoreAddress: TypeAlias = Annotated[
+    str | None, more_option("HOST:PORT", "Score with the server at this address.")
+]
 # Rarer means of access (a client's certificate, public authorities) are variables alone.
 TokenFile: TypeAlias = Annotated[
     Path | None,

@@ -99,8 +99,10 @@ def score(
     """
     from consensuspr.client.files import connect, score_file
     from consensuspr.data import ReadReport, open_writer, read_rollouts, scan_rollouts
+    from consensuspr.data.writers import check_row_output
     from consensuspr.scoring import SCORED_TYPES
 
+    check_row_output(output)
     on_ray = settings.engine is Engine.RAY
     if on_ray and (address is not None or settings.timeout is not None):
         raise InputError("--address and --timeout have no effect with --engine ray")
@@ -112,7 +114,7 @@ def score(
                 closing(_ray_parts(rollouts, dataset, options, settings, output))
             )
         else:
-            # A bad row at the end of a long file is found before anything is scored.  Skipping,
+            # Bad rows are found before anything is scored.  Skipping,
             # rows are counted on the way: reading twice would report each bad one twice.
             if settings.on_error is OnErrorChoice.STOP:
                 total = scan_rollouts(rollouts).rows

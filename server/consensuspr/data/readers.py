@@ -2,9 +2,10 @@
 
 **Formats** are decided by the first bytes, because names lie.
 
-**Faults.** ``on_error="stop"`` raises at the first bad row.  ``"skip"`` counts it, logs its reason
-up to a bound and goes on.  Damage of the file as a whole (a gzip stream that ends early) always
-raises, and so does a file without a good row.  So a row that cannot be read travels as its error.
+**Faults.** ``on_error="stop"`` yields nothing after the first bad row: it reads the rest for more
+bad rows and raises one error for all.  ``"skip"`` counts a bad row, logs its reason up to a bound
+and goes on.  Damage of the file as a whole (a gzip stream that ends early) always raises, and so
+does a file without a good row.  So a row that cannot be read travels as its error.
 
 **Memory** stays that of one row (one batch of rows for Parquet), and for a dataset the set of its
 ids.  :func:`read_unparsed` and :func:`parse_rollouts` spread a file over processes.
@@ -58,6 +59,8 @@ JSON_MARK = {b"consensuspr": b"json"}
 ARROW_MAGIC = b"ARROW1"
 OLD_INDEX_MAGIC = b"CPRINDEX"
 PREPARED_SUFFIX = ".index"
+# Of tables: they are neither read nor written, because their cells hold no lists.
+TABLE_SUFFIXES = (".csv", ".tsv", ".xlsx")
 
 _UNSUPPORTED = (
     (b"\x28\xb5\x2f\xfd", "is zstd-compressed"),
@@ -102,7 +105,7 @@ def read_problems(
 ) -> Iterator[Problem]:
     """Yield the problems of a dataset in file order, and fill ``report``.
 
-    Raises DataError for a bad file always, for a bad row with ``"stop"``.  A repeated problem id is
+    Raises DataError for a bad file always, for bad rows with ``"stop"``.  A repeated problem id is
     a bad row; the first one stands.
     """
     for problem, _ in read_problem_rows(path, on_error, report):
@@ -185,19 +188,32 @@ def check_rows(
     on_error: OnError,
     report: ReadReport,
 ) -> Iterator[_Parsed]:
-    """Yield the result of ``check`` for each good row; stop at a bad one, or count it."""
-    for line, row in rows:
-        try:
-            if isinstance(row, DataError):
-                raise row
-            parsed = check(row, name, line)
-        except DataError as fault:
-            if on_error == "stop":
-                raise
-            report.skip(fault)
-            continue
-        report.rows += 1
-        yield parsed
+    """Yield the result of ``check`` for each good row; stop at a bad one, or count it.
+
+    To stop raises a DataError that lists all bad rows.
+    """
+    faults: list[DataError] = []
+    try:
+        for line, row in rows:
+            try:
+                if isinstance(row, DataError):
+                    raise row
+                parsed = check(row, name, line)
+            except DataError as fault:
+                if on_error == "stop":
+                    faults.append(fault)
+                else:
+                    report.skip(fault)
+                continue
+            if not faults:
+                report.rows += 1
+                yield parsed
+    except DataError as damage:
+        if not faults:
+            raise
+        faults.append(damage)
+    if faults:
+        raise DataError.together(name, faults)
 
 
 def refuse_empty(name: str, report: ReadReport) -> None:
@@ -274,6 +290,8 @@ def _format(name: str, head: bytes) -> Format:
         return Format.GZIP
     if head.startswith(b"PAR1"):
         return Format.PARQUET
+    if name.lower().endswith(TABLE_SUFFIXES):
+        raise DataError(name, None, "is a table; JSONL, gzip'd JSONL and Parquet are read")
     for magic, reason in _UNSUPPORTED:
         if head.startswith(magic):
             raise DataError(name, None, f"{reason}; JSONL, gzip'd JSONL and Parquet are read")

@@ -26,7 +26,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from consensuspr.data.readers import JSON_MARK
+from consensuspr.data.readers import JSON_MARK, TABLE_SUFFIXES
 from consensuspr.data.schema import Row
 from consensuspr.errors import InputError
 
@@ -48,6 +48,16 @@ def is_parquet_output(path: str | os.PathLike[str]) -> bool:
     return os.path.splitext(os.fspath(path))[1].lower() in PARQUET_SUFFIXES
 
 
+def check_row_output(path: str | os.PathLike[str]) -> None:
+    """Raise InputError if the name is that of a table, which :func:`open_writer` does not write."""
+    name = os.fspath(path)
+    if name.lower().removesuffix(".gz").endswith(TABLE_SUFFIXES):
+        suffix = os.path.splitext(name.removesuffix(".gz"))[1].lower()
+        raise InputError(
+            f"{name}: rows are written as .jsonl, .jsonl.gz or .parquet, not as {suffix}"
+        )
+
+
 class RowWriter(Protocol):
     """Takes rows one by one."""
 
@@ -62,13 +72,15 @@ def open_writer(
     """Open ``path`` for rows; it is replaced when the block ends without an error.
 
     Args:
-        path: ``*.parquet`` or ``*.pq`` is Parquet, ``*.gz`` gzip'd JSONL, all else JSONL.
+        path: ``*.parquet`` or ``*.pq`` is Parquet, ``*.gz`` gzip'd JSONL, a table (``*.csv``)
+            nothing, all else JSONL.
         types: Arrow types of columns that are known beforehand, such as ``"double"`` or
             ``"list<bool>"``; looked at for Parquet only.
 
     Raises:
         InputError: the output cannot be written.
     """
+    check_row_output(path)
     suffix = os.path.splitext(os.fspath(path))[1].lower()
     with atomic_file(path) as stream:
         if suffix in PARQUET_SUFFIXES:

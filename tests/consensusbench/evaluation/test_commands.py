@@ -33,20 +33,22 @@ def test_the_sample_is_evaluated(run: Run, sample: tuple[Path, Path], tmp_path: 
     assert code == 0
     lines = out.splitlines()
     titles = [
-        "Answers and nodes",
-        "NCR against Acc",
-        "NCR against Acc, without the nodes that state the final answer",
+        "Answers and nodes, groups of a model (in %)",
+        "Answers and nodes (in %)",
+        "Other ways to count NCR (in %)",
+        "NCR against Acc (in %)",
+        "NCR against Acc, without the nodes that state the final answer (in %)",
         "Tokens per node, and length",
     ]
     assert [line.strip() for line in lines if line.strip() in titles] == titles
-    assert "pass@3 %" in out and "NCR w/o final %" in out
+    assert "pass@3" in out and "NCR without final nodes" in out
     everything = next(line for line in lines if line.startswith("all "))
     assert everything.split()[1:3] == ["420", "60"]
     assert any(line.startswith("sample-terse · medium") for line in lines)
     assert any(line.startswith("sample-latex · sample/geometry") for line in lines)
     assert f"written: {latex}" in out
     text = latex.read_text()
-    assert text.count(r"\begin{table}") == text.count(r"\bottomrule") == 4
+    assert text.count(r"\begin{table}") == text.count(r"\bottomrule") == 6
     assert r"\textbf{all} & \textbf{420} & \textbf{60}" in text
     assert "420/420 rollouts" in err
     arguments = ["--dataset", dataset, "--by", "none", "--no-progress", "--json"]

@@ -166,10 +166,10 @@ def test_the_papers_own_ncr_stands_beside_ours_where_it_differs() -> None:
     assert found["auroc_without_final"] == 1.0 and found["auroc_paper_without_final"] == 0.0
     evaluation = evaluate(scored_set([facts("p", [False, True])], *rollouts))
     notes = "\n".join(evaluation_notes(evaluation))
-    assert "the paper's own NCR (no statements, no guard) is 50.0 %, AUROC 50.0 %" in notes
+    assert "NCR of the paper (no statements, no guard): 50.0 %, AUROC 50.0 %" in notes
     tables = evaluation_tables(evaluation)
     headings = {column.heading for table in tables for column in table.columns}
-    assert {"NCR, paper's %", "AUROC, paper's %"} <= headings
+    assert {"NCR of the paper %", "AUROC of the paper %"} <= headings
     # Unknown or the same, it is left out.
     for plain in (None, (True, True)):
         same = [rollout("p", acc, (1, 1), plain=plain) for acc in (1.0, 0.0)]

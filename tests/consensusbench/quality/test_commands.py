@@ -173,9 +173,9 @@ def test_rows_are_written_with_their_class(diagnose: Run, tmp_path: Path) -> Non
     assert [row["response"] for row in rows] == list(RESPONSES.values())
     assert all(row["diagnosis_reason"] for row in rows)
     lines = out.splitlines()
-    assert lines[1].split()[:3] == ["Model", "Data", "source"]
-    [known] = [line.split() for line in lines if line.startswith("m ") and " sums " in line]
-    assert known[:5] == ["m", "sums", "7", "2", "(28.6"]
+    assert lines[1].startswith("Model · data source")
+    [known] = [line.split() for line in lines if line.startswith("m · sums ")]
+    assert known[:6] == ["m", "·", "sums", "7", "2", "(29%)"]
 
 
 def test_rule_auto_knows_no_format_errors_and_says_so(diagnose: Run) -> None:
@@ -187,7 +187,7 @@ def test_rule_auto_knows_no_format_errors_and_says_so(diagnose: Run) -> None:
 def test_examples_are_listed_with_their_reason(diagnose: Run) -> None:
     arguments = ["--answer-rule", "dapo", "--examples", "1"]
     lines = [" ".join(line.split()) for line in diagnose(*arguments)[1].splitlines()]
-    assert any(line.startswith("almost correct almost p m wrong, with NCR 1.00") for line in lines)
+    assert any(line.startswith("almost correct almost m wrong, with NCR 1.00") for line in lines)
     [example] = json.loads(diagnose(*arguments, "--json")[1])["examples"]["format_error"]
     assert example["rollout_id"] == "format"
 

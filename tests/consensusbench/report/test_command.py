@@ -90,7 +90,7 @@ def test_a_run_is_kept_with_its_curves(run: Run, tmp_path: Path) -> None:
 
 def test_runs_and_rollouts_are_not_mixed(run: Run, files: list[str], tmp_path: Path) -> None:
     code, _, err = run("report", str(tmp_path), *files)
-    assert code == 2 and "rollouts or runs, not both" in err
+    assert code == 2 and "give files of rollouts or folders of runs, not both" in err
 
 
 def test_rollouts_need_their_dataset(run: Run, files: list[str]) -> None:

@@ -28,7 +28,7 @@ function axisOf(axis, isX, names, width) {
     label.formatter = (value) => formatted(value, { ...axis.format, decimals: whole ? 0 : null });
   }
   return {
-    name: axis.title || "", nameLocation: "middle", nameGap: isX ? 27 : 46,
+    name: axis.title || "", nameLocation: "middle", nameGap: !isX ? 46 : names ? 34 : 27,
     nameTextStyle: { color: css("--quiet"), fontSize: 12 },
     axisLine: line, axisTick: { show: false }, splitLine: { show: !isX, ...line },
     axisLabel: label, type: names ? "category" : "value", data: names || undefined,
@@ -96,7 +96,7 @@ function optionOf(chart, width) {
     animation: false, backgroundColor: "transparent",
     textStyle: { fontFamily: css("--sans"), color: ink },
     grid: {
-      left: chart.y.title ? 62 : 48, right: 18, bottom: chart.x.title ? 42 : chart.kind === "bars" ? 40 : 26,
+      left: chart.y.title ? 62 : 48, right: 18, bottom: (chart.x.title ? 42 : 26) + (chart.kind === "bars" ? 8 : 0),
       top: many ? 14 + 20 * (rows > 3 ? 1 : rows) : 12,
     },
     legend: many ? {

@@ -223,7 +223,7 @@ function marked(pieces, nodes, { rendered = isRendered(), onnode, onskipped, inl
     if (piece.skipped === undefined) part.push(piece);
     else {
       flush();
-      into.append(h("p.skipped", `${format.int(piece.skipped)} characters are left out here. `, onskipped ? h("button", { type: "button", onclick: onskipped }, "show all") : null));
+      into.append(h("p.skipped", `${format.int(piece.skipped)} characters are hidden. `, onskipped ? h("button", { type: "button", onclick: onskipped }, "show all") : null));
     }
   }
   flush();
