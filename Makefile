@@ -129,26 +129,16 @@ format: $(VENV)/.installed-dev ## rewrite the sources in the house style
 bench: $(VENV)/.installed-dev ## measure speed (a few minutes); BENCHMARKS="core service" for some
 	@$(BIN)/python -m benchmarks $(BENCHMARKS)
 
-# One thread a run: two runs at a time take two cores.
-STUDY := OMP_NUM_THREADS=1 .venv-verl-0.9.1/bin/python -m examples.study
+STUDY := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 nice .venv-verl-0.9.1/bin/python -m examples.study
 .PHONY: study
-study: .venv-verl-0.9.1/.installed ## do the runs of docs/study.md that are missing (hours), and write their results into it
+study: .venv-verl-0.9.1/.installed ## do the runs of examples/study/PLAN-3.md that are missing (hours, one core), and print their tables
 	@$(STUDY) run $(STUDY_FLAGS)
-	@$(STUDY) report
-
-.PHONY: study-verl
-study-verl: .venv-verl-0.9.1/.installed ## ... and those in verl, once the loop's are there
-	@$(STUDY) verl
+	@$(STUDY) report $(STUDY_FLAGS)
 
 .PHONY: study-smoke
 study-smoke: .venv-verl-0.9.1/.installed ## do the study in small, to see that it works
 	@rm -rf build/study
-	@mkdir -p build/study
-	@cp docs/study.md build/study/
-	@$(STUDY) run --smoke --folder build/study
-	@$(STUDY) weak --smoke --folder build/study
-	@$(STUDY) verl --smoke --folder build/study --work build/study/verl
-	@$(STUDY) report --smoke --folder build/study --page build/study/study.md
+	@for part in starts run report; do $(STUDY) $$part --smoke --folder build/study || exit 1; done
 
 # GUARD_FLAGS=--require fails where instructions cannot be counted, for a CI that has valgrind.
 .PHONY: guard
@@ -208,6 +198,16 @@ proto: .venv-proto/.installed ## write the protocol's stubs again from its .prot
 proto-check: .venv-proto/.installed ## fail where the committed stubs are stale
 	@.venv-proto/bin/python proto/generate.py --check
 
+.PHONY: reference
+reference: $(VENV)/.installed-dev ## write the generated pages of docs/reference again from the code
+	@$(BIN)/python .ci/reference.py
+
+# It fails on any warning, such as a link that leads nowhere.
+.PHONY: site
+site: .venv-docs/.installed ## build the documentation into build/site
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+	@echo "open build/site/index.html, or serve it with search: python3 -m http.server -d build/site"
+
 .PHONY: images
 images: $(VENV)/.installed-dev ## draw the pictures of the README again
 	@$(BIN)/python examples/demo.py --svg docs/images/demo.svg
@@ -224,6 +224,8 @@ dist: $(VENV)/.installed-dev ## build the source distribution and the wheel, and
 	  PATH="$(CURDIR)/$(BIN):$$PATH" auditwheel repair --wheel-dir dist dist/*-linux_*.whl; \
 	  rm dist/*-linux_*.whl; $(BIN)/auditwheel show dist/*.whl;; esac
 	@$(BIN)/twine check --strict dist/*
+	@grep -q '^Repository' pyproject.toml || \
+	  echo "no [project.urls] Repository in pyproject.toml: links of the README stay relative"
 	@$(BIN)/python .ci/wheel_contents.py dist
 	@ls -l dist
 
@@ -287,6 +289,12 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 .venv-audit/.installed: $(VENV)/.created
 	@test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
 	@.venv-audit/bin/python -m pip --disable-pip-version-check --no-input --quiet install "pip-audit>=2.7" "cyclonedx-bom>=5"
+	@touch $@
+
+.venv-docs/.installed: .ci/requirements-docs.txt
+	@echo "installing mkdocs into .venv-docs"
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python -m pip --disable-pip-version-check --no-input --quiet install -r $<
 	@touch $@
 
 .venv-proto/.installed: proto/requirements.txt

@@ -1,8 +1,8 @@
 """Build consensuspr: four source roots, one optional compiled core.
 
 ``pyproject.toml`` has the static metadata.  This file gathers the packages of four roots into the
-namespace package ``consensuspr``, and compiles extensions that may fail without failing the
-install.  Environment variables read at build time:
+namespace package ``consensuspr``, makes the README's links absolute, and compiles extensions that
+may fail without failing the install.  Environment variables read at build time:
 
 ``CONSENSUSPR_BUILD``
     ``release`` (default): ``-O2``, on which the normaliser is 3 % faster than on ``-O3``.
@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 from setuptools import Extension, find_namespace_packages, find_packages, setup
@@ -83,6 +84,18 @@ def packages() -> dict[str, str]:
     for name in find_packages(include=["consensusbench", "consensusbench.*"]):
         found[name] = name.replace(".", "/")
     return found
+
+
+def readme() -> str:
+    """Return the README, its links absolute if pyproject.toml has the repository's address."""
+    text = Path("README.md").read_text("utf-8")
+    project = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]
+    repository = project.get("urls", {}).get("Repository", "").rstrip("/")
+    if not repository:
+        return text
+    local = r"\]\((?![a-z]+:|#)"
+    text = re.sub(rf"(!\[[^\]]*){local}", rf"\1]({repository}/raw/main/", text)
+    return re.sub(local, f"]({repository}/blob/main/", text)
 
 
 def cython_files(root: Path) -> list[Path]:
@@ -164,6 +177,8 @@ def main() -> None:
     base = {} if variant() == "release" else {"build": {"build_base": f"build/{variant()}/base"}}
     setup(
         options=base,
+        long_description=readme(),
+        long_description_content_type="text/markdown",
         packages=list(found),
         package_dir=found,
         package_data=dict.fromkeys(found, PACKAGE_DATA),

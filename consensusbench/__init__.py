@@ -116,9 +116,9 @@ def check_outputs(
         check_row_output(path)
         resolved = path.resolve()
         if resolved in written:
-            raise InputError(f"{path}: two outputs of the command have this name")
+            raise InputError(f"{path} is given for two outputs")
         written.add(resolved)
         if not makes_folders and not resolved.parent.exists():
-            raise InputError(f"{path}: its folder does not exist")
+            raise InputError(f"{path.parent} does not exist; create it first")
         if path.exists() and any(known.exists() and path.samefile(known) for known in read):
-            raise InputError(f"{path} is an input of this command; write to another file")
+            raise InputError(f"{path} is an input of this command; choose another output")

@@ -245,8 +245,8 @@ class Budget:
         # A limit that is met exactly must not be missed by rounding.
         if self._max_cost is not None and spent > self._max_cost * (1 + 1e-9):
             return (
-                f"the limit of ${self._max_cost:g} leaves no further request: "
-                f"${self.cost:.4f} is spent and one may take ${cost:.4f}"
+                f"the next request could exceed the limit of ${self._max_cost:g}: "
+                f"${self.cost:.4f} is spent and the request may cost ${cost:.4f}"
             )
         if self._max_requests is not None and self.requests >= self._max_requests:
             return f"the limit of {self._max_requests:,} requests is reached"
@@ -506,7 +506,9 @@ def read_models(
         raise InputError("no model is named: give --model NAME[@BASE_URL] or --models FILE")
     for name, count in Counter(model.name for model in models).items():
         if count > 1:
-            raise InputError(f"two models are called {name!r}: give one a label in a models file")
+            raise InputError(
+                f"two models have the name {name!r}; give one a label in a models file"
+            )
     return tuple(models)
 
 

@@ -1,8 +1,8 @@
 """The whole of consensuspr in a minute: a real server, real gRPC, real scores.
 
-Starts ``consensuspr serve`` on the sample dataset, scores the sample rollouts under each reward
-of the paper, prints the means by data source and by kind of rollout, explains one rollout whose
-nodes are found as equal equations, and stops the server.
+Starts ``consensuspr serve`` on the sample dataset and scores the sample rollouts.  Prints the mean
+of each reward of the paper by data source and by kind of rollout, explains one rollout, and stops
+the server.  The score log is kept for ``watch``.
 
 Run it with ``make demo``.  ``--svg FILE`` draws the picture of the README instead.
 """
@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 
@@ -33,79 +34,75 @@ SAMPLE = Path(__file__).resolve().parent / "sample"
 # The score log of the demo.
 RUN = SAMPLE.parents[1] / "build" / "demo"
 
-# Heading, reward and epoch of each pass over the rollouts.
-PASSES = (
-    ("linear 0.5", RewardSpec.linear(0.5), 0),
+# Short, and wrong in its last step alone.
+EXPLAINED = "sample-algebra-007-r4"
+
+# The reward that the server computes.  The others follow from the same Acc and NCR.
+REWARD = RewardSpec.linear(0.5)
+# Heading, reward and epoch.
+REWARDS = (
+    ("linear 0.5", REWARD, 0),
     ("max", RewardSpec.maximum(), 0),
     ("curriculum, epoch 0", RewardSpec.curriculum(), 0),
     ("curriculum, epoch 1", RewardSpec.curriculum(), 1),
 )
 
 NEXT = """\
-What to try next:
+Next, with .venv/bin on the path:
+
+  # Explain another rollout
   consensuspr explain examples/sample/rollouts.jsonl \\
       --dataset examples/sample/dataset.jsonl --rollout-id sample-comp-009-r3
+
+  # Score your own rollouts
   consensuspr score examples/sample/rollouts.jsonl --dataset examples/sample/dataset.jsonl \\
       --reward max --output scored.jsonl
-  consensuspr serve --dataset examples/sample/dataset.jsonl   # then: consensuspr info --address …
-(with .venv/bin on the path; `consensuspr --help` lists the rest)
 
-The scores as a page in a browser (pip install ".[web]" brings its packages):
+  # Look at the scores above in a browser
+  pip install ".[web]"
   consensuspr watch build/demo --dataset examples/sample/dataset.jsonl"""
 
 
-def table_by(column: str, title: str, rows: list[Row], scores: dict[str, list[Score]]) -> Table:
+def table_by(column: str, title: str, rows: list[Row], scores: list[Score]) -> Table:
     """Return accuracy, coverage and each reward, averaged by a column of the rollouts."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(title)
-    for heading in ("Rollouts", "Acc", "NCR", "TPN", *scores):
+    for heading in ("Rollouts", "Acc", "NCR", "TPN", *(heading for heading, _, _ in REWARDS)):
         table.add_column(heading, justify="right")
-    first = scores[PASSES[0][0]]
     values = dict.fromkeys(row[column] for row in rows)
     for value in (*values, "all"):
         places = [at for at, row in enumerate(rows) if value in (row[column], "all")]
         if value == "all":
             table.add_section()
+        acc, ncr = ([getattr(scores[at], name) for at in places] for name in ("acc", "ncr"))
         table.add_row(
             value.replace("_", " "),
             f"{len(places):,}",
-            mean(".1%", [first[at].acc for at in places]),
-            mean(".1%", [first[at].ncr for at in places]),
-            mean(",.1f", [first[at].tpn for at in places]),
-            *(mean(".3f", [of_pass[at].reward for at in places]) for of_pass in scores.values()),
+            mean(".1%", acc),
+            mean(".1%", ncr),
+            mean(",.1f", [scores[at].tpn for at in places]),
+            *(mean(".3f", reward.compute(acc, ncr, epoch)) for _, reward, epoch in REWARDS),
             style="bold" if value == "all" else "",
         )
     return table
 
 
-def mean(form: str, values: list[float | None]) -> str:
+def mean(form: str, values: Iterable[float | None]) -> str:
     """Return the mean of the known values as text."""
     return format(fmean(value for value in values if value is not None), form)
 
 
-def explain(console: Console, client: RewardClient, rows: list[Row], scores: list[Score]) -> None:
-    """Explain the wrong rollout that reaches the most nodes by equal equations.
-
-    All its steps but one are right, which an answer-only reward cannot see.
-    """
-    candidates = [
-        (score.channels.count("equation"), score.num_matched, -len(row["response"]), position)
-        for position, (row, score) in enumerate(zip(rows, scores, strict=True))
-        if row["case"] == "almost_correct" and score.acc == 0 and score.ncr not in (None, 1.0)
-    ]
-    row = rows[max(candidates)[-1]]
-    explanation = client.explain(rollout_from_row(row), reward=PASSES[0][1])
+def explain(console: Console, client: RewardClient, rows: list[Row]) -> None:
+    """Explain one rollout: all its steps but the last are right, which an outcome cannot show."""
+    row = next(row for row in rows if row["rollout_id"] == EXPLAINED)
+    explanation = client.explain(rollout_from_row(row), reward=REWARD)
     title = f"{row['rollout_id']} ({row['case'].replace('_', ' ')})"
     print_explanation(console, explanation, row["response"], title=title)
 
 
 def show(console: Console, client: RewardClient, rows: list[Row]) -> None:
     """Score everything and print tables and one explanation."""
-    rollouts = [rollout_from_row(row) for row in rows]
-    scores = {
-        heading: list(client.score(rollouts, reward=reward, epoch=epoch))
-        for heading, reward, epoch in PASSES
-    }
+    scores = list(client.score([rollout_from_row(row) for row in rows], reward=REWARD))
     console.print(Rule("Rewards of the rollouts, by data source", align="left"))
     console.print(table_by("data_source", "Data source", rows, scores))
     console.print()
@@ -113,7 +110,7 @@ def show(console: Console, client: RewardClient, rows: list[Row]) -> None:
     console.print(table_by("case", "Kind of rollout", rows, scores))
     console.print()
     console.print(Rule("Why one of them got its reward", align="left"))
-    explain(console, client, rows, scores[PASSES[0][0]])
+    explain(console, client, rows)
 
 
 def draw(path: Path, client: RewardClient, rows: list[Row]) -> None:
@@ -121,8 +118,7 @@ def draw(path: Path, client: RewardClient, rows: list[Row]) -> None:
     console = Console(
         record=True, width=88, file=io.StringIO(), color_system="standard", force_terminal=True
     )
-    scores = client.score([rollout_from_row(row) for row in rows], reward=PASSES[0][1])
-    explain(console, client, rows, list(scores))
+    explain(console, client, rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     picture = console.export_svg(title="consensuspr explain", unique_id="explain")
     # The reader's browser would fetch the font from a server; any font will do.

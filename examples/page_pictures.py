@@ -1,7 +1,7 @@
 """The pictures of the pages: each view about two made runs, and a report, in a headless Chromium.
 
-Writes ``page-overview.png`` and others, of docs/watch.md, and ``report-charts.png``, of
-docs/evaluate.md, into a folder.  Drives the browser as the tests of the page do.
+Writes ``page-overview.png`` and others, of docs/guides/watch.md, and ``report-charts.png``, of
+docs/guides/evaluate.md, into a folder.  Drives the browser as the tests of the page do.
 """
 
 from __future__ import annotations

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from consensuspr.score_log import LoggedPart, LogReader
+from consensuspr.score_log import LoggedPart, LogReader, ScoreLog
 from consensuspr.score_log.files import new_writer, path_of, write_parquet
 from consensuspr.score_log.schema import SCHEMA
 from consensuspr.scoring.rewards import RewardSpec
@@ -50,6 +52,15 @@ def part_of(
 def sample(number: int, step: int | None = 1, keys: SampleKeys = KEYS) -> Sample:
     """Return a sample with a key of its own."""
     return Sample(keys.key(number), step, f"g{number // 4}", "train")
+
+
+def log_formulas(run: Path, *rewards: RewardSpec) -> None:
+    """Write a log of several rewards: one sample of the first, two of the next, and so on."""
+    with closing(ScoreLog(run, "server")) as log:
+        for at, reward in enumerate(rewards):
+            samples = [sample(10 * at + number, step=None) for number in range(at + 1)]
+            identity = replace(IDENTITY, reward=reward)
+            log.put(part_of(["x"] * (at + 1), samples=samples, identity=identity))
 
 
 def rows_in(run: Path, *columns: str, following: bool = False) -> list[dict[str, Any]]:

@@ -217,15 +217,3 @@ def test_ci_runs_the_commands_of_the_readme(repository: Path) -> None:
     assert shown.splitlines() == [line for line in lines if not line.startswith("make ")]
     steps = script.splitlines()
     assert [line for line in lines if line.startswith("make ") and line not in steps] == []
-
-
-def test_links_of_the_documents_lead_somewhere(repository: Path) -> None:
-    documents = [*repository.glob("*.md"), *repository.glob("docs/**/*.md")]
-    documents += repository.glob("deploy/**/*.md")
-    dead = [
-        f"{document.relative_to(repository)}: {target}"
-        for document in documents
-        for target in re.findall(r"\]\(([^)#\s]+)", document.read_text(encoding="utf-8"))
-        if "://" not in target and not (document.parent / target).exists()
-    ]
-    assert dead == []

@@ -65,7 +65,7 @@ def compare_models(
     worse.
     """
     if (baseline is None) != (candidate is None):
-        raise InputError("give both --baseline and --candidate, or neither")
+        raise InputError("set both --baseline and --candidate, or neither")
     if baseline is None and len(rollouts) != 2:
         raise InputError(
             "give two files, or name two models with --baseline and --candidate; got "
@@ -84,7 +84,7 @@ def compare_models(
         sides = columns.where(columns.model == baseline), columns.where(columns.model == candidate)
         for name, side in zip(names, sides, strict=True):
             if not len(side):
-                raise InputError(f"no rollout is of model {name!r}")
+                raise InputError(f"no rollout has the model {name!r}")
     comparison = compare(
         *sides,
         problem_ids,

@@ -61,7 +61,7 @@ PREFIX = "CONSENSUSBENCH_BUILD"
 REASONS = {
     "no_rollouts": "without a rollout",
     "no_ground_truth": "without a ground truth",
-    "conflicting_rows": "whose rollouts have different texts or ground truths",
+    "conflicting_rows": "whose rollouts differ in text or ground truth",
     "few_correct": "with too few correct rollouts",
     "few_nodes": "with too few nodes",
     "time_limit": "that took too long",
@@ -133,7 +133,9 @@ class BuildSettings(Settings):
     def num_workers(self) -> int:
         """Return how many processes work."""
         if self.engine == "ray" and self.workers is not None:
-            raise InputError("--workers has no effect with --engine ray, which uses all cores")
+            raise InputError(
+                "--workers has no effect on a Ray cluster, which uses all of its cores"
+            )
         return len(os.sched_getaffinity(0)) if self.workers is None else self.workers
 
     def open_extractor(self, output: Path, stack: ExitStack) -> Extractor | AsyncExtractor:
@@ -236,7 +238,7 @@ def build(
         given = {"--problems": problems, "--audit": audit, "--candidates": candidates}
         for option, path in given.items():
             if path is not None:
-                raise InputError(f"{option} has no effect with --budgets, which builds no nodes")
+                raise InputError(f"{option} has no effect with --budgets, which makes no nodes")
         _build(rollouts, budgets, OutputPaths(output), None, settings, as_json, budgets=True)
         return
     paths = _with_audit(output, audit, candidates)
@@ -302,7 +304,9 @@ def _build(
         try:
             report = (add_budgets if budgets else run_build)(job, progress)
         except KeyboardInterrupt:
-            typer.echo("the replies are kept; run the same command again to continue", err=True)
+            typer.echo(
+                "finished problems are kept; run the same command again to continue", err=True
+            )
             raise
     print_report(report, as_json, settings.color)
 
@@ -392,7 +396,7 @@ def grow(
     this for you.
     """
     if (output is None) == (address is None):
-        raise InputError("give --output FILE to write once, or --address HOST:PORT to keep running")
+        raise InputError("set --output FILE to build once, or --address HOST:PORT to keep building")
     if not run.is_dir() and address is None:
         raise InputError(f"{run}: no such folder")
     extractor = RulesExtractor(settings.supported(settings.rules))
@@ -413,7 +417,7 @@ def grow(
     with Growth(job, address, Access(token_file, tls_ca), _report) as growth:
         ready = growth.begin()
         have = f"{ready.with_nodes:,} of {count_of(ready.problems, 'problem')} have nodes"
-        print(f"growing in {growth.folder}: {have}", flush=True)
+        print(f"growing nodes in {growth.folder}: {have}", flush=True)
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
         growth.keep_on()
 
@@ -469,7 +473,7 @@ def _notes(report: BuildReport) -> Iterator[str]:
         }
         tail = "".join(f", {count:,} {why}" for why, count in not_used.items() if count)
         read = count_of(rollouts.read, "rollout")
-        yield f"{read}: {rollouts.correct:,} correct, {rollouts.used:,} of them compared{tail}"
+        yield f"{read}: {rollouts.correct:,} correct{tail}; {rollouts.used:,} correct ones compared"
     for reason, count in counts.excluded.most_common():
         first = one_line(counts.excluded.examples[reason], 160)
         yield f"left out: {count_of(count, 'problem')} {REASONS[reason]} (first: {first})"
@@ -479,7 +483,7 @@ def _notes(report: BuildReport) -> Iterator[str]:
         yield (
             f"{usage['model']}: {count_of(usage['requests'], 'reply', 'replies')}, "
             f"{usage['prompt_tokens']:,} tokens in, {usage['completion_tokens']:,} out{cost}, "
-            "earlier runs included"
+            "including earlier runs"
         )
         for problem_id, reason in usage["refused"].items():
             yield f"refused: {problem_id!r}: {one_line(reason, 160)}"
@@ -490,11 +494,11 @@ def _notes(report: BuildReport) -> Iterator[str]:
     if paths.candidates is not None:
         yield f"{paths.candidates}: candidates"
     if paths.audit is not None:
-        yield f"{paths.audit}: audit of what was left out"
+        yield f"{paths.audit}: conclusions and problems that were left out, with reasons"
     if judge is not None:
         yield judge.sentence()
     if paths.dataset is not None:
-        made = "" if report.budgets is None else f", {report.budgets:,} of them with a new budget"
+        made = "" if report.budgets is None else f", {report.budgets:,} with a new budget"
         if judge is not None and judge.weighted:
-            made += f", {judge.weighted:,} of them with new weights"
+            made += f", {judge.weighted:,} with new weights"
         yield f"{paths.dataset}: {count_of(written, 'problem')}{made}, digest {report.digest}"

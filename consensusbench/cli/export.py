@@ -115,8 +115,8 @@ def export(
         report = exporters[format](chosen, advance_to)
     if report.without_split:
         typer.echo(
-            f"warning: {report.without_split:,} problems have no split; --val-fraction of them are "
-            "for validation. Give a validation set with --val-dataset",
+            f"warning: {report.without_split:,} problems have no split and become training "
+            "problems, except for --val-fraction; set --val-dataset to use a test set",
             err=True,
         )
     if as_json:
@@ -127,7 +127,7 @@ def export(
         sources = ", ".join(f"{name} {rows:,}" for name, rows in report.written[split].items())
         notes.append(f"{path}: {count_of(report.rows(split), 'row')} ({sources})")
     if ExportSplit.VALIDATION not in report.files and format is ExportFormat.VERL:
-        notes.append("no validation file was written; verl needs one (data.val_files)")
+        notes.append("no validation file: verl does not start without data.val_files")
     if (left_out := report.left_out_sentence()) is not None:
         notes.append(left_out)
     print_result(make_console(color), (), notes)

@@ -99,9 +99,9 @@ def _notes(report: SourcesReport) -> Iterator[str]:
         )
     for (source, test_source), count in report.leaked.items():
         rows = count_of(count, f"row of {source} is", f"rows of {source} are")
-        yield f"{rows} in {test_source} too (left out)"
+        yield f"{rows} also in {test_source} (left out)"
     if same_id := sum(statuses[ProblemStatus.SAME_ID] for statuses in report.statuses):
         ids = count_of(same_id, "problem has", "problems have")
-        yield f"{ids} the id of another text before (left out)"
+        yield f"{ids} the id of an earlier problem with another text (left out)"
     if skipped := sum(origin.read.skipped for origin in report.inputs):
         yield f"{count_of(skipped, 'bad row')} skipped"

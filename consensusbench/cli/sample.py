@@ -118,7 +118,7 @@ def _end(sampler: Sampler, total: int) -> int:
     """Print the reason of an unfinished run, and return the exit code."""
     go_on = (
         f"{sampler.finished:,} of {total:,} problems are finished; run the same command again to "
-        "go on, or with --finish to write the rollouts that there are"
+        "continue, or with --finish to write the rollouts so far"
     )
     if sampler.signal is not None:
         print(f"consensusbench: stopped by {sampler.signal.name}: {go_on}", file=sys.stderr)
@@ -126,12 +126,12 @@ def _end(sampler: Sampler, total: int) -> int:
     if sampler.stopped_by is not None:
         raise ConsensusPRError(f"{one_line(str(sampler.stopped_by), 1000)}; {go_on}")
     for name, reason in sampler.gone.items():
-        print(f"warning: {name} was given up: {one_line(reason, 300)}", file=sys.stderr)
+        print(f"warning: stopped asking {name}: {one_line(reason, 300)}", file=sys.stderr)
     for problem, reason in sampler.unfinished.items():
         raise ConsensusPRError(
-            f"{len(sampler.unfinished):,} of {total:,} problems wait for a reply, "
+            f"{len(sampler.unfinished):,} of {total:,} problems have no reply yet, "
             f"the first {one_line(problem)!r} ({one_line(reason, 300)}); "
-            "run the same command again to go on"
+            "run the same command again to continue"
         )
     return 0
 
@@ -155,7 +155,9 @@ def _notes(sampler: Sampler) -> Iterator[str]:
     counts = report.problems
     parts = [f"{count_of(counts.get('complete', 0), 'problem')} complete"]
     if "enough" in counts:
-        parts.append(f"{counts['enough']:,} with fewer rollouts, but enough")
+        parts.append(
+            f"{counts['enough']:,} with fewer rollouts than asked for, but at least the minimum"
+        )
     for first in list(report.few)[:1]:
         is_counted = sampler.settings.samples is not None
         missing = "with samples missing" if is_counted else "with too few correct rollouts"

@@ -119,15 +119,15 @@ def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
                 shown.truncate(WIDTH, overflow="ellipsis")
             console.print(shown, soft_wrap=True)
         if examples and count > len(examples):
-            console.print(f"{'':9}{count - len(examples):,} more {code.value}", style="dim")
+            console.print(f"{'':9}and {count - len(examples):,} more", style="dim")
     parts = [f"{count_of(report.good_rows, 'problem')} with {count_of(report.nodes, 'node')}"]
     if report.bad_rows:
         parts.append(count_of(report.bad_rows, "bad row"))
     if report.rollouts is not None:
-        unknown = f" ({report.unknown_rollouts:,} of unknown problems)"
+        unknown = f" ({report.unknown_rollouts:,} of problems that the dataset does not have)"
         parts.append(count_of(report.rollouts, "rollout") + unknown)
         if not report.compared:
-            parts.append("too few held-out right ones for never_matched")
+            parts.append("too few held-out right ones to check never_matched")
     found = ", ".join(count_of(report.total(one), one.value) for one in Severity)
     console.print(f"{', '.join(parts)}: {found}", markup=False)
     if (probes := report.probes) is not None:

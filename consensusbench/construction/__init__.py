@@ -1,7 +1,7 @@
 """From rollouts to a dataset: grouping, verification, selection, extraction and refinement.
 
-``docs/build-datasets.md`` is the page for users.  Names resolve on first use: a worker process
-needs few of them.
+``docs/tutorials/build-nodes.md`` is the page for users.  Names resolve on first use: a worker
+process needs few of them.
 """
 
 from __future__ import annotations

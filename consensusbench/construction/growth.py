@@ -146,7 +146,7 @@ class Growth:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._lock.close()
-            raise InputError(f"another process grows the nodes of {self.run}") from None
+            raise InputError(f"another process is growing the nodes of {self.run}") from None
         except OSError as error:
             raise InputError(f"{self.folder}: {(error.strerror or str(error)).lower()}") from None
         for left in self.folder.glob(f"{_DRAFTS}*"):  # by a process that was killed
@@ -173,8 +173,8 @@ class Growth:
                 if not name.startswith(PREFIX):
                     if digest != first.digest:
                         raise InputError(
-                            f"{self.run} was begun with another dataset ({digest}) than"
-                            f" {self._dataset} ({first.digest}); give that one, or another folder"
+                            f"{self.run} started with the dataset {digest}, but {self._dataset}"
+                            f" is {first.digest}; use the first one, or another folder"
                         )
                 elif name not in served or served[name].info.digest != digest:
                     client.put(name, str(self._path(name)), expect_digest=digest)
@@ -200,7 +200,7 @@ class Growth:
                 known = isinstance(error, ConsensusPRError | OSError)
                 reason = str(error) if known else f"{type(error).__name__}: {error}"
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-                self._report(f"no new nodes: {reason}; again in {pause_s:g} s")
+                self._report(f"could not grow nodes: {reason}; retrying in {pause_s:g} s")
             time.sleep(max(pause_s, _PAUSE_FACTOR * (time.monotonic() - started)))
 
     def grow(self) -> GrownDataset | None:

@@ -191,12 +191,12 @@ class BuildReport:
         if count := found["ground_truth"]:
             sentences.append(
                 f"{count_of(count, 'rollout names', 'rollouts name')} another ground truth than "
-                f"the file of problems, which counts (first: {examples['ground_truth']})"
+                f"the problems, whose ground truth is used (first: {examples['ground_truth']})"
             )
         if count := found["data_source"]:
             sentences.append(
                 f"{count_of(count, 'problem has', 'problems have')} rollouts of several data "
-                "sources, of which the first in the alphabet is taken (first: "
+                "sources; the alphabetically first one is used (first: "
                 f"{examples['data_source']})"
             )
         skipped = self.rollouts.skipped if self.rollouts is not None else 0
@@ -265,7 +265,7 @@ class Outputs:
         assert nodes is not None and record is not None, "stage 3 was done"
         if len(nodes) < refiner.min_nodes:
             left = count_of(len(nodes), "node is", "nodes are")
-            detail = f"{left} left, the least is {refiner.min_nodes}"
+            detail = f"{left} left, at least {refiner.min_nodes} are needed"
             for node in nodes:
                 conclusion = (node.label, node.expressions, node.support)
                 self._drop(problem, [Dropped("refine", "few_nodes", detail, *conclusion)])
@@ -324,8 +324,8 @@ def open_outputs(report: BuildReport, refiner: Refiner | None) -> Iterator[Outpu
                 f"{count:,} {reason} (first: {counts.excluded.examples[reason]})"
                 for reason, count in counts.excluded.most_common()
             )
-            reasons = reasons or "no usable rollout names one"
-            raise NothingBuilt(f"no problem is left, nothing was written: {reasons}")
+            reasons = reasons or "no usable rollout has one"
+            raise NothingBuilt(f"all problems were left out, nothing was written: {reasons}")
 
 
 def read_candidates(

@@ -138,7 +138,7 @@ class BuildJob:
         if any(runs) and not all(runs):
             raise InputError("give files of rollouts or folders of runs, not both")
         if self.engine == "ray" and isinstance(self.extractor, AsyncExtractor):
-            raise InputError("a model is asked from one process; use the local engine")
+            raise InputError("--extractor llm works with the local engine only")
 
     @property
     def of_run(self) -> bool:
@@ -256,8 +256,8 @@ def add_budgets(job: BuildJob, progress: ProgressBar = no_progress) -> BuildRepo
     """
     if job.of_run:
         raise InputError(
-            f"{job.rollouts[0]} is a training run: budgets are not made of the rollouts of the"
-            " policy that is trained, because they would grow with its habits"
+            f"{job.rollouts[0]} is a training run: budgets are not made from the rollouts of the"
+            " trained policy, because they would grow with what it learns to print"
         )
     dataset, output = job.problems, job.paths.main
     assert dataset is not None, "budgets are added to a dataset"
@@ -269,7 +269,9 @@ def add_budgets(job: BuildJob, progress: ProgressBar = no_progress) -> BuildRepo
         counts = _take(job, inputs, report, progress)
         counts.used = counts.correct
         if not counts.correct:
-            raise InputError("no problem of the dataset has a correct rollout to make a budget of")
+            raise InputError(
+                "no problem of the dataset has a correct rollout, so no budget can be made"
+            )
         judge = report.judge = Judge(inputs)
         with progress("weighing", len(inputs), "problems") as advance, open_writer(output) as out:
             for done, problem in enumerate(read_problems(dataset, job.on_error), 1):
@@ -394,15 +396,13 @@ def _read_rollouts(
     for name in (*selection.exclude_models, *selection.only_models):
         if name not in models:  # a typing error would let a model in unnoticed
             shown = ", ".join(sorted(filter(None, models))) or "none"
-            raise InputError(f"no rollout is of model {name!r}; the models there are: {shown}")
+            raise InputError(f"no rollout has the model {name!r}; the models are: {shown}")
     if counts.read and counts.other_model == counts.read:
-        raise InputError(
-            f"exclude_models and only_models leave none of the {counts.read:,} rollouts"
-        )
+        raise InputError(f"exclude_models and only_models leave out all {counts.read:,} rollouts")
     if selection.trust_labels and not is_labelled and not job.of_run:
         raise InputError(
-            f"no row of {', '.join(map(str, job.rollouts))} has the column correct; leave the "
-            "labels out and let the answers be verified"
+            f"no row of {', '.join(map(str, job.rollouts))} has the column correct; leave out "
+            "--trust-labels to verify the answers"
         )
 
 
@@ -562,12 +562,14 @@ def _fault(
         return Excluded("select", "no_rollouts", "there is no rollout of it")
     if len(correct) < least.min_rollouts:
         counted = f"{len(correct)} of {num_rollouts} distinct rollouts are correct"
-        detail = f"{counted}, the least is {least.min_rollouts}"
+        detail = f"{counted}, at least {least.min_rollouts} are needed"
         return Excluded("select", "few_correct", detail)
     steps = len({rollout.model for rollout in correct})
     if job.of_run and steps < least.min_steps:
         counted = f"its {len(correct)} correct rollouts are of {count_of(steps, 'step')}"
-        return Excluded("select", "few_correct", f"{counted}, the least is {least.min_steps}")
+        return Excluded(
+            "select", "few_correct", f"{counted}, at least {least.min_steps} are needed"
+        )
     return None
 
 
@@ -622,8 +624,8 @@ def _write(
         if failed:
             counted = count_of(len(failed), "problem")
             raise ConsensusPRError(
-                f"{failed[0]} ({counted} failed; extractions are kept, and the same command "
-                "continues with them; --on-error skip leaves failed problems out)"
+                f"{failed[0]} ({counted} failed; finished problems are kept: run the same command "
+                "again to continue, or add --on-error skip to leave failed problems out)"
             )
     if report.paths.dataset is not None:
         # Every score with this dataset will carry the digest.

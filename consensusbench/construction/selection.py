@@ -64,7 +64,7 @@ class SelectionSettings:
                 f"rollouts_per_problem, got {self.min_rollouts}"
             )
         if self.trust_labels and self.answer_rule is not None:
-            raise InputError("answer_rule is for verified answers, not for trust_labels")
+            raise InputError("answer_rule has no effect with trust_labels; set one of them")
 
     def takes(self, model: str) -> bool:
         """Return whether a model's rollouts count."""

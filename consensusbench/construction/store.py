@@ -305,7 +305,7 @@ def _writing() -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         raise ConsensusPRError(
-            f"the rollouts cannot be put on disk beside the output: {error}"
+            f"cannot write the rollouts to disk beside the output: {error}"
         ) from error
 
 

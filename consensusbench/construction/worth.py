@@ -72,13 +72,13 @@ class Judge:
         """Return the separation as a sentence."""
         found = self.separation()
         if not found["problems"]:
-            return "no problem has right and wrong rollouts: nodes get no weights"
+            return "no problem has both right and wrong rollouts, so nodes get no weights"
         ncr, raw, length = (f"{found[name]:.3f}" for name in _SCORES)
         unguarded = "" if ncr == raw else f" ({raw} without the guard)"
         return (
-            f"AUROC within problems without final nodes: {ncr}{unguarded}, of length alone "
-            f"{length} (over {count_of(found['problems'], 'problem')}; of the rollouts that nodes "
-            "were made of)"
+            f"AUROC within problems, without final nodes: NCR {ncr}{unguarded}, response length "
+            f"{length} ({count_of(found['problems'], 'problem')}; on the rollouts that the nodes "
+            "were built from)"
         )
 
     def cheap(self) -> tuple[CheapAttack, ...]:

@@ -2,5 +2,5 @@
 
 ``scored`` turns files of rollouts into :class:`~consensusbench.evaluation.scored.ScoredSet`;
 everything else computes on that, without a response in memory.  The definitions, with every
-deviation from the paper, are in ``docs/evaluate.md``.
+deviation from the paper, are in ``docs/guides/evaluate.md``.
 """

@@ -73,7 +73,7 @@ class Agreement(JsonResult):
     only_theirs: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything ready for ``json.dumps``; ``docs/evaluate.md`` names the keys."""
+        """Return everything ready for ``json.dumps``."""
         about = {"schema": SCHEMA, "version": VERSION, "num_problems": len(self.problems)}
         return about | JsonResult.to_json(self)
 

@@ -1,7 +1,7 @@
 """Metrics of scored rollouts: Acc, pass@k, NCR, TPN, and how well NCR predicts Acc.
 
 :func:`evaluate` returns an :class:`Evaluation` with the metrics of all rollouts and of groups by
-model, source and difficulty.  ``docs/evaluate.md`` defines every figure.
+model, source and difficulty.  ``docs/guides/evaluate.md`` defines every figure.
 
 AUROC and AUCPR are scikit-learn's ``roc_auc_score`` and ``average_precision_score`` with right
 rollouts as positives.  Trapezoids under a precision-recall curve are not used: NCR has few
@@ -237,7 +237,7 @@ def weighted_figures(levels: Floats, right: Floats, wrong: Floats) -> tuple[Floa
 
 @dataclass(frozen=True, slots=True)
 class GroupMetrics(JsonResult):
-    """All figures of one group of rollouts; ``docs/evaluate.md`` lists their names.
+    """All figures of one group of rollouts; ``docs/guides/evaluate.md`` defines them.
 
     Attributes:
         key: its label by dimension.
@@ -371,7 +371,7 @@ class Evaluation(JsonResult):
         return next((found for found in self.breakdowns if found.by == by), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything ready for ``json.dumps``; ``docs/evaluate.md`` names the keys."""
+        """Return everything ready for ``json.dumps``."""
         row = JsonResult.to_json(self)
         settings: dict[str, Any] = row.pop("settings")
         return {"schema": SCHEMA, "version": VERSION, "replicates": REPLICATES} | settings | row

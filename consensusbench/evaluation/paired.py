@@ -93,7 +93,7 @@ class Comparison(JsonResult):
     confidence: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything ready for ``json.dumps``; ``docs/evaluate.md`` names the keys."""
+        """Return everything ready for ``json.dumps``."""
         return {"schema": SCHEMA, "version": VERSION} | JsonResult.to_json(self)
 
 

@@ -53,7 +53,7 @@ Hits: TypeAlias = tuple[bool, ...]
 Spans: TypeAlias = tuple[tuple[int, int] | None, ...]
 CountTokens: TypeAlias = Callable[[Sequence[str]], list[int]]
 
-# Methods of an answer check that came to no verdict (docs/answers.md).
+# Methods of an answer check that came to no verdict (docs/reference/answer-rules.md).
 UNDECIDED_METHODS: Final = frozenset(
     ("budget", "memory", "crash", "screened", "length", "load", "deadline", "no-ground-truth")
 )
@@ -135,7 +135,7 @@ class ScoredRollout:
         acc: 0.0 or 1.0; None if the answer could not be judged.
         matched: (k,) one per node of its problem; empty if nodes were not looked for.
         spans: (k,) half-open code point spans of first hits; None unless asked for.
-        answer_method: how acc was decided (``docs/answers.md``).
+        answer_method: how acc was decided (``docs/reference/answer-rules.md``).
         file: position of its file.
         guard: factor of NCR, in (0, 1].
         plain: (k,) hits by patterns alone, the paper's own matching; None unless asked for.
@@ -346,8 +346,8 @@ def dataset_warning(scored: ScoredSet, dataset: AnyPath) -> str | None:
         return None
     listed = sum(rollout.facts is not None for rollout in rollouts)
     return (
-        f"of the problems of {count_of(total, 'rollout')}, {listed:,} are in {os.fspath(dataset)} "
-        f"and {with_nodes:,} have nodes: is it the right dataset?"
+        f"{listed:,} of {count_of(total, 'rollout')} have a problem in {os.fspath(dataset)}, and "
+        f"{with_nodes:,} a problem with nodes; check that it is the right dataset"
     )
 
 
@@ -386,7 +386,7 @@ def score_files(
     if not paths:
         raise InputError("at least one file of rollouts is needed")
     if len(paths) > len({os.path.realpath(path) for path in paths}):
-        raise InputError("a file of rollouts is given twice; its rollouts would count twice")
+        raise InputError("a file of rollouts is given twice, so its rollouts would count twice")
     check_outputs((scored_output,), (*paths, dataset))
     problems = {p.problem_id: ProblemFacts.of(p) for p in read_problems(dataset)}
     count_tokens = None if tokenizer is None else open_tokenizer(tokenizer)

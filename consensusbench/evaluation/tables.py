@@ -172,7 +172,7 @@ def _about_rollouts(evaluation: Evaluation) -> Iterator[str]:
     if evaluation.skipped_rows:
         yield f"{count_of(evaluation.skipped_rows, 'bad row')} skipped"
     if missing := evaluation.num_problems_without_rollouts:
-        yield f"{count_of(missing, 'problem')} of the dataset without rollouts"
+        yield f"{count_of(missing, 'problem')} of the dataset have no rollouts and are left out"
     if evaluation.num_stored:
         yield f"{count_of(evaluation.num_stored, 'rollout')} with scores in the file"
 
@@ -197,8 +197,8 @@ def _about_figures(evaluation: Evaluation) -> Iterator[str]:
             )
     if missing := overall.num_rollouts - figures["tokens"].count:
         yield (
-            f"{count_of(missing, 'rollout has', 'rollouts have')} no length in tokens: give "
-            "--tokenizer, or num_tokens in the rollouts"
+            f"{count_of(missing, 'rollout has', 'rollouts have')} no length in tokens; set "
+            "--tokenizer, or add num_tokens to the rollouts"
         )
     if "ncr_raw" in figures:
         yield (
@@ -208,8 +208,8 @@ def _about_figures(evaluation: Evaluation) -> Iterator[str]:
         lowered = figures["right_lowered"].value
         if lowered is not None and lowered > MAX_RIGHT_LOWERED:
             yield (
-                f"warning: the guard lowers the NCR of {_shown(lowered)} of the right rollouts; if "
-                "problems have no budget, add them: consensusbench build --budgets"
+                f"warning: the guard lowers {_shown(lowered)} of the right rollouts; add budgets "
+                "if problems have none (consensusbench build --budgets)"
             )
     if "ncr_paper" in figures:
         yield (
@@ -282,7 +282,7 @@ def comparison_notes(comparison: Comparison) -> Iterator[str]:
         yield f"{comparison.num_undecided:,} answers could not be decided and count as wrong"
     yield (
         f"in brackets: {100 * comparison.confidence:g} % intervals over problems; "
-        "of TPN and tokens, less counts as better"
+        "fewer tokens and a lower TPN count as better"
     )
 
 
@@ -299,24 +299,24 @@ def agreement_table(found: Agreement) -> Table:
 def agreement_notes(found: Agreement, confidence: float) -> Iterator[str]:
     """Yield the notes below the table."""
     yield (
-        f"{count_of(found.num_pairs, 'pair')} of {count_of(found.num_ours, 'node')} of the "
-        f"dataset and {found.num_theirs:,} human ones, in "
+        f"{count_of(found.num_pairs, 'pair')}: {count_of(found.num_ours, 'node')} of the dataset "
+        f"against {found.num_theirs:,} reference nodes, in "
         f"{count_of(len(found.problems), 'problem')}"
     )
     if count := found.num_only_theirs:
         yield (
-            f"{count:,} annotated problems are not in the dataset and are left out: "
+            f"{count_of(count, 'problem')} of the reference not in the dataset, left out: "
             + named(found.only_theirs, count)
         )
     if found.num_only_ours:
-        yield f"{found.num_only_ours:,} problems have no human annotation and are left out"
+        yield f"{count_of(found.num_only_ours, 'problem')} not in the reference, left out"
     if found.num_without_nodes:
-        yield f"{found.num_without_nodes:,} problems have no nodes in either"
+        yield f"{count_of(found.num_without_nodes, 'problem')} without nodes in either, left out"
     missed = [
         (problem.problem_id, label) for problem in found.problems for _, label in problem.missed
     ]
     if missed:
-        yield f"human nodes without a partner ({len(missed):,}; --json has all):"
+        yield f"reference nodes without a partner ({len(missed):,}; --json has all):"
     for problem_id, label in missed[:_SHOWN_MISSED]:
         yield f"  {one_line(problem_id)}: {one_line(label, 80)}"
     if found.recall.no_interval:

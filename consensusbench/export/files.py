@@ -65,11 +65,11 @@ class LeftOut(StrEnum):
     NO_TEXT = "without text"
     NO_GROUND_TRUTH = "without ground truth"
     NO_NODES = "without nodes"
-    INVALID_NODES = "with nodes past the limits for inline nodes"
+    INVALID_NODES = "with nodes over the limits for inline nodes"
     NOT_UTF8 = "with characters that UTF-8 cannot hold"
-    CONFLICTING = "whose text comes with two ground truths"
-    REPEATED = "whose text was there before"
-    HELD_OUT = "of training whose text is in validation too"
+    CONFLICTING = "whose text has two ground truths"
+    REPEATED = "whose text is a repetition"
+    HELD_OUT = "for training whose text is also in validation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +307,7 @@ def _files(
         )
         if not is_optional:
             left_out = report.left_out_sentence()
-            hint = ": give --val-fraction or --val-dataset"
+            hint = ": set --val-fraction or --val-dataset"
             raise InputError(
                 f"no problem of {export.dataset} is left for {_NOUNS[split]}"
                 + (f"; {left_out}" if left_out else f", of {report.read.rows:,} read")
@@ -316,13 +316,13 @@ def _files(
         path = files.pop(split)
         if path.exists():
             raise InputError(
-                f"no problem is left for {_NOUNS[split]}, and {path} is there from before; "
-                "remove it"
+                f"no problem is left for {_NOUNS[split]}, but {path} exists from an earlier "
+                "export; remove it"
             )
     check_outputs(files.values(), [export.dataset, *export.val_datasets], makes_folders=True)
     for path in files.values():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"{path.parent}: cannot be made: {error.strerror}") from None
+            raise InputError(f"{path.parent}: cannot be created: {error.strerror}") from None
     return files

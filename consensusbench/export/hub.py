@@ -67,7 +67,7 @@ def export_hub(
     hub = require("huggingface_hub", "a dataset card")
     path = Path(export.output) / "README.md"
     if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace"):
-        raise InputError(f"{path} is there and was not written by an export; move it away")
+        raise InputError(f"{path} exists and was not written by an export; move it away")
     if export.val_fraction is None:
         export = replace(export, val_fraction=0.0)
     layout = _HubLayout()

@@ -11,7 +11,7 @@ quoted, which no quoted text can contain.  What is too long is cut in the middle
 **Replies are checked, never believed.**  :func:`check_nodes` keeps a wording if it is sound and a
 correct rollout states it, or if it is provably equal to one that is kept; a node if
 ``min_support`` rollouts state it.  The final node is always there, made of the ground truth.
-``docs/build-datasets.md`` lists the rules.
+``docs/guides/build-with-a-model.md`` lists the rules.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ MAX_WORDING_CHARS = 256
 MIN_WORDS = 3
 # Digits of a bare number; smaller ones stand everywhere.
 MIN_DIGITS = 3
-# Of a node, as written and derived: what may be sent with a rollout (docs/datasets.md).
+# Of a node, as written and derived: what may be sent with a rollout.
 _MAX_FORMS = Limits().max_expressions_per_node
 # Of a label, and of a refusal.
 _MAX_SHOWN_CHARS = 200
@@ -318,7 +318,7 @@ def check_nodes(
     for node in nodes:
         support = len(node.rollouts)
         if not (node.claimed.wordings or node.is_final):
-            node.fault = ("taken back", "the model dropped all of its wordings")
+            node.fault = ("taken back", "the model dropped all of its expressions")
         elif support < min_support and not node.is_final:
             detail = f"{support} of {len(rollouts)} correct rollouts state it, the limit is"
             node.fault = ("unsupported", f"{detail} {min_support}")
@@ -403,7 +403,7 @@ def extraction_of(nodes: Sequence[CheckedNode], rollouts: Sequence[CorrectRollou
         if node.fault is not None:
             dropped.append(node.dropped(*node.fault))
         for reason, texts in node.out.items():
-            dropped.append(node.dropped(f"wording {reason}", _CLAUSES[reason], texts))
+            dropped.append(node.dropped(f"expression {reason}", _CLAUSES[reason], texts))
     made = [_candidate(node, rollouts) for node in nodes if node.fault is None]
     return Extraction(tuple(sorted(made, key=lambda one: one.position)), tuple(dropped))
 

@@ -213,7 +213,7 @@ class PaperRefiner:
             is_label_gone = candidate.label in {*candidate.expressions} - {*expressions}
             if expressions and not is_label_gone:
                 return replace(candidate, expressions=expressions, derived=derived)
-            return "it stands in the text of the problem"
+            return "the problem states it"
 
         stated, given = keys_in(problem.problem), numbers_of(problem.problem)
 
@@ -246,7 +246,7 @@ class PaperRefiner:
         def vague(candidate: Candidate) -> Candidate | str:
             kept = tuple(text for text in candidate.expressions if not says_little(text))
             if not kept:
-                return "it says little beyond a small number, or one of the problem's"
+                return "it gives only a small number or a number of the problem"
             candidate = _with_only(candidate, kept)
             fact = equation_of(kept[0])
             if fact is not None and corpus.is_general(fact, problem.problem_id):

@@ -214,7 +214,7 @@ def collect_problems(
                     assert kept is not None
                     out.write(problem_to_row(kept))
             if not report.written:
-                raise InputError(f"none of {read:,} problems is left to be written")
+                raise InputError(f"all {read:,} problems were left out, nothing was written")
     return report
 
 

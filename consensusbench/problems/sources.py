@@ -1,8 +1,8 @@
 """Problems of the public sets that the paper draws from (section 3.2), from the hub or from files.
 
 Four sets are its test split, DAPO-Math-17k is its training split.  A row has the columns of the
-set on the hub, or is a row of a dataset of this project (with ``problem_id``), of which
-everything is kept.
+set on the hub, is a row of a dataset of this project (with ``problem_id``), of which everything
+is kept, or is a row of verl's files (``prompt``, ``reward_model.ground_truth``).
 
 Problem ids never come from a row's place: they are the set's own id behind a prefix, else a digest
 of the text.
@@ -143,8 +143,13 @@ def problem_of(row: Row, source: ProblemSet | None, path: str, line: int) -> Pro
             if source is not None:
                 problem.data_source = problem.data_source or source.data_source
                 problem.split = problem.split or source.split
+        elif source is None and "prompt" in row and "reward_model" in row:
+            problem = _from_verl_row(row)
         elif source is None:
-            raise _RowError(f"has no problem_id; its keys are {_keys(row)}")
+            raise _RowError(
+                "has neither problem_id nor verl's prompt and reward_model; its keys are "
+                + _keys(row)
+            )
         else:
             problem = _from_hub_row(row, source)
         if not problem.problem.strip():
@@ -180,6 +185,16 @@ def _from_hub_row(row: Row, source: ProblemSet) -> Problem:
         split=source.split,
         metadata={name: value for name, value in metadata.items() if value is not None},
     )
+
+
+def _from_verl_row(row: Row) -> Problem:
+    """Return the problem of a row of verl; its index is not an id, as two files share it."""
+    problem = _from_hub_row(row, replace(SOURCES["dapo-math-17k"], id_prefix="verl", source_id=()))
+    own, split = (_optional(row, (f"extra_info.{key}",)) for key in ("problem_id", "split"))
+    problem.problem_id = problem.problem_id if own is None else str(own)
+    problem.data_source = str(row.get("data_source") or "")
+    problem.split = split if split in ("train", "test") else None
+    return problem
 
 
 def _problem_text(value: Any) -> str:
@@ -262,11 +277,13 @@ class SourceInput:
 
 
 def source_input(text: str, limit: int | None = None) -> SourceInput:
-    """Return the source of ``NAME``, ``NAME@REVISION`` or ``NAME=PATH``.
+    """Return the source of ``NAME``, ``NAME@REVISION``, ``NAME=PATH`` or ``PATH``.
 
     Raises:
-        InputError: the name is unknown and has no path, or a part is empty.
+        InputError: the name is unknown and no file, or a part is empty.
     """
+    if text not in SOURCES and Path(text).is_file():
+        return SourceInput(Path(text).name, None, Path(text), None, limit)
     named, has_path, path = text.partition("=")
     name, has_revision, revision = named.partition("@")
     if (has_path and not path) or (has_revision and not revision) or (path and revision):
@@ -274,8 +291,7 @@ def source_input(text: str, limit: int | None = None) -> SourceInput:
     source = SOURCES.get(name)
     if source is None and not path:
         raise InputError(
-            f"{name!r} is not a known source; known are {', '.join(SOURCES)}, "
-            "and any other name with a file: NAME=PATH"
+            f"{name!r} is neither a file nor a known problem set; known are {', '.join(SOURCES)}"
         )
     return SourceInput(name, source, Path(path) if path else None, revision or None, limit)
 

@@ -8,7 +8,7 @@
     scored = score_files(["rollouts.jsonl"], "dataset.jsonl", spans=True)
     diagnose(scored).total[Diagnosis.ALMOST_CORRECT]
 
-Each rollout gets exactly one class.  ``docs/evaluate.md`` defines the classes and the thresholds.
+Each rollout gets exactly one class.  ``docs/guides/evaluate.md`` defines classes and thresholds.
 A format error is a right answer that the rule asked for does not see, so answers are read twice:
 by that rule and by rule ``auto``.
 """
@@ -159,7 +159,7 @@ def classify(
     if rollout.status is not Status.OK:
         return Diagnosed(Diagnosis.UNSCORED, f"status {rollout.status}")
     if reading.asked is None or rollout.facts is None or not rollout.matched:
-        return Diagnosed(Diagnosis.UNSCORED, "the answer was not decided under the rule asked for")
+        return Diagnosed(Diagnosis.UNSCORED, "the answer could not be decided")
     counted = rollout.without_final(rollout.matched) or rollout.matched
     ncr, hits = rollout.guard * sum(counted) / len(counted), rollout.num_matched
     if reading.asked:
@@ -169,10 +169,10 @@ def classify(
             return Diagnosed(Diagnosis.REDUNDANT_THINKING, reason)
         return Diagnosed(Diagnosis.SOUND, f"right, NCR {ncr:.2f}")
     if reading.lenient:
-        reason = "the answer is right, and not where or as it was asked for"
+        reason = "the answer is right, but not in the requested form"
         return Diagnosed(Diagnosis.FORMAT_ERROR, reason)
     if ncr >= thresholds.almost_ncr and hits >= thresholds.almost_hits:
-        reason = f"wrong, with NCR {ncr:.2f} (≥ {thresholds.almost_ncr:g}) from {hits} hits"
+        reason = f"wrong, with NCR {ncr:.2f} (≥ {thresholds.almost_ncr:g}) and {hits} nodes reached"
         return Diagnosed(Diagnosis.ALMOST_CORRECT, reason)
     return Diagnosed(Diagnosis.WRONG, f"wrong, NCR {ncr:.2f}")
 
@@ -391,11 +391,11 @@ def diagnosis_notes(
 ) -> list[str]:
     """Return the notes below the table."""
     count = report.total.total() - report.total[Diagnosis.UNSCORED]
-    notes = [f"shares of the {count:,} scored rollouts; unscored: share of all rollouts"]
+    notes = [f"shares are of the {count:,} scored rollouts, except for unscored: of all rollouts"]
     if rule is AnswerRule.AUTO or is_lenient(scored, rule):
         notes.append(
-            "rule auto accepts answers anywhere in the text; to count format errors, give the rule "
-            "of the prompt, such as --answer-rule dapo"
+            "the rule auto accepts an answer in any form: to find format errors, set the rule that "
+            "the prompt asked for, such as --answer-rule dapo"
         )
     first = scored.messages.items()
     return notes + [f"first {status}: {one_line(message, 200)}" for status, message in first]

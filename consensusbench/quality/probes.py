@@ -121,7 +121,7 @@ class CheapAttack:
         )
         return (
             f"attack `{self.attack.value}` scores {100 * self.ncr:.1f} % NCR on "
-            f"{one_line(self.data_source) or 'problems without a source'}; {usual}: store budgets "
+            f"{one_line(self.data_source) or 'problems without a source'}; {usual}. Add budgets "
             "if problems have none (consensusbench build --budgets), or drop nodes that need no "
             "reasoning"
         )
@@ -305,7 +305,7 @@ def attacks_by_source_table(report: ProbeReport) -> Table:
             for source, figures in groups.items()
         ]
     columns = [words("Attack"), words("Data source"), *_COLUMNS]
-    return Table("What attacks earn, by source", columns, [rows])
+    return Table("NCR of attacks, by data source", columns, [rows])
 
 
 def cheap_notes(cheap: Sequence[CheapAttack]) -> Iterator[str]:

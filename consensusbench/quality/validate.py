@@ -5,8 +5,8 @@ checks of each problem.  With rollouts they are read once more, against a bounde
 counter a node.
 
 An *error* makes scores wrong or a node worthless.  A *warning* makes a reward cheaper or noisier
-than it looks.  A *note* matters to a reader of the figures.  ``docs/build-datasets.md`` lists the
-remedies.
+than it looks.  A *note* matters to a reader of the figures.  ``docs/guides/check-nodes.md``
+lists the remedies.
 """
 
 from __future__ import annotations
@@ -109,18 +109,23 @@ class Code(StrEnum):
         return code
 
     SCHEMA = "schema", _E, _ROW, "{}"
-    UNMATCHABLE_NODE = "unmatchable_node", _E, _NODE, "has no wording that a response can hold"
-    SINGLE_CHARACTER = "single_character", _E, _NODE, "has a wording of one character"
+    UNMATCHABLE_NODE = (
+        "unmatchable_node",
+        _E,
+        _NODE,
+        "cannot match: every expression is empty in normal form",
+    )
+    SINGLE_CHARACTER = "single_character", _E, _NODE, "has an expression of one character"
     DUPLICATE_NODES = "duplicate_nodes", _E, _NODE, "states the same as {}"
-    FALSE_EQUALITY = "false_equality", _E, _NODE, "has a false wording"
-    GARBLED = "garbled", _W, _NODE, "has a wording with {}"
-    MERGED_VALUES = "merged_values", _W, _NODE, "merges what shares only a small value"
+    FALSE_EQUALITY = "false_equality", _E, _NODE, "has a false expression"
+    GARBLED = "garbled", _W, _NODE, "has an expression with {}"
+    MERGED_VALUES = "merged_values", _W, _NODE, "merges expressions that share only a small value"
     ECHO = "echo", _W, _NODE, "restates the problem"
     BARE_VALUE = "bare_value", _W, _NODE, "has a bare value of one or two digits"
-    ENUMERABLE = "enumerable", _W, _NODE, "is hit by printing {}"
-    IMPLIED_NODE = "implied_node", _W, _NODE, "is hit by every wording of {}"
-    NEVER_MATCHED = "never_matched", _W, _NODE, "is hit by none of {} held-out right rollouts"
-    UNRELATED_MATCH = "unrelated_match", _W, _NODE, "is hit by {:.1f} % of other problems' rollouts"
+    ENUMERABLE = "enumerable", _W, _NODE, "is matched by printing {}"
+    IMPLIED_NODE = "implied_node", _W, _NODE, "is matched by every expression of {}"
+    NEVER_MATCHED = "never_matched", _W, _NODE, "is matched by none of {} held-out right rollouts"
+    UNRELATED_MATCH = "unrelated_match", _W, _NODE, "is matched by {:.1f} % of other rollouts"
     UNMARKED_FINAL = "unmarked_final", _W, _NODE, "states {} and is not final"
     FINAL_NOT_ANSWER = "final_not_answer", _W, _NODE, "is final and does not state {}"
     NO_FINAL_NODE = "no_final_node", _W, _PROBLEM, "has no node that states the answer"

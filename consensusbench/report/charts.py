@@ -88,8 +88,8 @@ def ncr_distribution(rollouts: Rollouts) -> Chart:
         "Node coverage, right and wrong",
         Axis("NCR"),
         _OF_ROLLOUTS,
-        about="NCR rounded to tenths. Good nodes pull the two apart: right rollouts to the right, "
-        "wrong ones to the left.",
+        about="NCR rounded to tenths. Good nodes separate the two: right rollouts have a high "
+        "NCR, wrong ones a low one.",
         bins=[f"{10 * at} %" for at in range(11)],
         empty="No rollout has both an accuracy and an NCR.",
     )
@@ -137,9 +137,9 @@ def accuracy_scatter(rollouts: Rollouts, href_of: Callable[[str], str]) -> Chart
         "NCR against Acc, by problem",
         Axis("Acc", _WHOLE_PERCENT, low=-0.04, high=1.04, ticks=_FIFTHS),
         Axis("NCR", _WHOLE_PERCENT, low=-0.04, high=1.04, ticks=_FIFTHS),
-        about="Each dot is a problem: how many of its rollouts are right, and how much of its "
-        "nodes they cover. Far below the diagonal: right without the nodes, so that the nodes may "
-        "be poor. Far above it: the nodes are reached and the answer is missed.",
+        about="Each dot is a problem, with the mean Acc and NCR of its rollouts. Far below the "
+        "diagonal, rollouts are right without reaching the nodes: check the nodes. Far above it, "
+        "they reach the nodes and miss the answer.",
         diagonal=True,
         empty="No problem has both an accuracy and an NCR.",
     )
@@ -179,9 +179,8 @@ def text_position(rollouts: Rollouts) -> Chart:
         "Coverage along the response",
         Axis("share of the response read", _WHOLE_PERCENT, low=0.0, high=1.0),
         _OF_NODES,
-        about="Mean share of the nodes met after reading so much of the response. A step at the "
-        "very end is a response that only states results; an early plateau followed by a long "
-        "tail is redundant text.",
+        about="Mean share of the nodes that are found in this much of the response. A step at the "
+        "end means that responses only list results. A plateau means redundant text.",
         empty="No rollout has positions of its hits (spans).",
     )
     series = []
@@ -291,8 +290,8 @@ def alpha_charts(rollouts: Rollouts) -> tuple[Chart, Chart]:
         "Mean linear reward, right and wrong",
         alpha,
         Axis("reward", NumberFormat(1.0, 3), low=0.0, high=1.0),
-        about="α · Acc + (1 − α) · NCR. At α = 1 it is the outcome alone; the lower α, the more a "
-        "wrong rollout is paid for the nodes that it reaches.",
+        about="α · Acc + (1 − α) · NCR. At α = 1 it is the outcome alone. With a lower α, a wrong "
+        "rollout gets more reward for the nodes that it reaches.",
         empty="No rollout has both an accuracy and an NCR.",
     )
     signal = Chart(
@@ -301,10 +300,10 @@ def alpha_charts(rollouts: Rollouts) -> tuple[Chart, Chart]:
         "Signal inside groups",
         alpha,
         Axis("share", PERCENT, low=0.0, high=1.0),
-        about=f"Over {study.groups:,} groups (rollouts of one model for one problem, at least "
-        "two): how many have rewards that differ, without which GRPO has no gradient, and in how "
-        "many pairs of one group the wrong rollout is rewarded as much as the right one, or more. "
-        "Dashed: the same for max(Acc, NCR) and dotted for the outcome alone.",
+        about=f"A group is two or more rollouts of one model for one problem; there are "
+        f"{study.groups:,}. Groups whose rewards differ give GRPO a gradient. A pair is in the "
+        "wrong order if the wrong rollout gets the reward of the right one, or more. Dashed: "
+        "max(Acc, NCR). Dotted: the outcome alone.",
         empty="No model has two scored rollouts for one problem: there are no groups.",
     )
     sweep = [study.figures(RewardSpec.linear(weight)) for weight in ALPHAS]

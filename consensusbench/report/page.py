@@ -45,29 +45,29 @@ from consensuspr.web.views import Views
 
 MAX_LISTED = 12
 
-# What each status other than OK means for the figures; docs/evaluate.md has more.
+# What each status other than OK means for the figures; docs/guides/evaluate.md has more.
 _MEANING = {
-    Status.ANSWER_UNDECIDED: "the answer check came to no verdict; counted as wrong",
+    Status.ANSWER_UNDECIDED: "the answer could not be decided; counted as wrong",
     Status.NO_NODES: "their problem has no nodes; no NCR",
     Status.NO_GROUND_TRUTH: "there is no ground truth; no Acc",
     Status.UNKNOWN_PROBLEM: "the dataset does not have their problem; neither Acc nor NCR",
     Status.INVALID_NODES: "their nodes were not usable; no NCR",
     Status.OVERSIZE: "too long to be scored; neither Acc nor NCR",
-    Status.INTERNAL: "a defect while scoring; neither Acc nor NCR",
+    Status.INTERNAL: "an internal error while scoring; neither Acc nor NCR",
 }
 _RESULTS_NOTE = (
     "Acc: share of right answers. NCR: mean share of a problem's nodes that a rollout reaches; w/o "
     "final: without the nodes that state the answer. TPN: tokens per reached node. D_NCR: mean NCR "
-    "of right minus that of wrong rollouts. AUROC: how often a right rollout has the higher NCR of "
-    "a right and a wrong one (50 % is chance). AUCPR: average precision (chance: the prevalence, "
-    "the share of right rollouts)."
+    "of right rollouts minus that of wrong ones. AUROC: probability that a right rollout has a "
+    "higher NCR than a wrong one (chance: 50 %). AUCPR: average precision (chance: the prevalence, "
+    "which is the share of right rollouts)."
 )
 # The definition of each class, with its thresholds.
 _CLASSES = {
     Diagnosis.ALMOST_CORRECT: "a wrong answer with an NCR of {almost_ncr:g} or more and "
     "{almost_hits:g} nodes reached or more.",
-    Diagnosis.FORMAT_ERROR: "a right answer that is not where or as it was asked for; it shows "
-    "only if the rule asked for is stricter than auto (--answer-rule).",
+    Diagnosis.FORMAT_ERROR: "a right answer that is not in the requested form. There are none "
+    "under the rule auto; set --answer-rule to the rule of the prompt.",
     Diagnosis.DIRECT_ANSWER: "a right answer with an NCR of {direct_ncr:g} or less, in "
     "{direct_chars:g} characters or less, or in {direct_chars_per_node:g} or less for each node.",
     Diagnosis.REDUNDANT_THINKING: "a right answer with {redundant_per_node:g} times the usual "
@@ -75,7 +75,8 @@ _CLASSES = {
     "that goes on for {redundant_tail:g} times the usual length after the final answer's node.",
     Diagnosis.SOUND: "a right answer that is none of the others.",
     Diagnosis.WRONG: "a wrong answer that is none of the others.",
-    Diagnosis.UNSCORED: "no score to judge by; the share is of all rollouts.",
+    Diagnosis.UNSCORED: "not scored, or the answer could not be decided. The share is of all "
+    "rollouts.",
 }
 
 
@@ -308,7 +309,7 @@ def chart_sections(scored: ScoredSet) -> list[Section]:
         section(
             "distributions",
             "Distributions",
-            "Right and wrong rollouts side by side. Point at a mark for its figures.",
+            "Right and wrong rollouts side by side. Point at a mark to see its figures.",
             charts.ncr_distribution(rollouts),
             charts.accuracy_scatter(rollouts, problem_href),
             charts.text_position(rollouts),
@@ -318,8 +319,8 @@ def chart_sections(scored: ScoredSet) -> list[Section]:
         section(
             "rewards",
             "Rewards",
-            "What the linear reward would tell a trainer about these rollouts as its weight α "
-            "moves from the process (0) to the outcome (1). Nothing was trained for it.",
+            "The linear reward of these rollouts for each weight α, from NCR alone (0) to the "
+            "outcome alone (1). Nothing was trained.",
             *charts.alpha_charts(rollouts),
         ),
     ]
@@ -331,8 +332,8 @@ def probe_section(report: ProbeReport) -> Section:
         "probes",
         "Reward hacking",
         (
-            "Texts that solve nothing, scored against every problem: what they earn, a policy "
-            "could earn without reasoning.",
+            "NCR of texts that solve nothing, on every problem. A policy could earn as much "
+            "without reasoning.",
         ),
         tables=[attacks_by_source_table(report).to_figures()],
         notes=[f"{attack.attack.value}: {attack.description}." for attack in report.attacks],
@@ -346,12 +347,12 @@ def diagnosis_section(report: DiagnosisReport) -> Section:
         "diagnosis",
         "Diagnosis",
         (
-            "What an outcome reward misjudges, each rollout in one class (figure 1 of the paper). "
-            "The rollouts below can be filtered by these classes.",
+            "Rollouts that an outcome reward misjudges (figure 1 of the paper). Each rollout has "
+            "one class. Filter the rollouts below by class.",
         ),
         tables=[diagnosis_table(report).to_figures()],
         notes=(
             *(f"{one.words.capitalize()}: {_CLASSES[one].format(**limits)}" for one in Diagnosis),
-            "These NCRs are without final nodes, if a problem has others.",
+            "NCR is without final nodes here, if a problem has others.",
         ),
     )

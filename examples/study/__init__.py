@@ -1,15 +1,16 @@
-"""A study of the rewards of consensus nodes in training: `PLAN.md`, `docs/study.md`.
+"""A study of the rewards of consensus nodes in training: `PLAN-3.md`.
 
 - `task.py`: word problems, their nodes by the author, and three styles of writing;
-- `arms.py`: the rewards that are compared, and the nodes of the controls;
-- `inputs.py`: problems, datasets and warm starts, made once;
-- `grpo.py`: the training loop;
-- `runner.py`: the runs, and doing those that are missing;
-- `weak.py`: runs from weak starts;
-- `analysis.py`, `pictures.py`: statistics, tables and pictures;
-- `verl_runs.py`: the same in unmodified verl.
+- `model.py`: the policy's model and its files;
+- `nodes.py`: the datasets, and the nodes of the controls;
+- `grpo.py`: the training loop and the evaluation;
+- `starts.py`: the warm-ups that runs begin from;
+- `plan.py`: arms, starts, runs, and the choice of learning rates;
+- `runner.py`: doing the runs that are missing;
+- `analysis.py`: statistics and tables;
+- `earlier/`: plans and results of two earlier studies.
 
-Model, server and verl on a CPU are those of `examples/verl_cpu`.
+The model comes from `examples/verl_cpu`.
 """
 
 import sys

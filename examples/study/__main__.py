@@ -1,145 +1,88 @@
-"""`python -m examples.study`: make the inputs, do the missing runs, report."""
+"""`python -m examples.study`: make the starts, do the missing runs, report."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from .arms import SECOND_CONTRASTS, SWAPPED, Settings
-from .runner import (
-    Plan,
-    Study,
-    carry_out,
-    chosen_rates,
-    counting_runs,
-    rate_runs,
-    second_runs,
-)
+from benchmarks.markdown import write_block
 
-if TYPE_CHECKING:
-    from .verl_runs import VerlPlan
+from .nodes import Problems
+from .plan import Plan, Settings
+from .runner import HERE, Study, Table, perform
+from .starts import Inputs, Recipe, prepare, starts_table
 
-HERE = Path(__file__).resolve().parent
-PAGE = HERE.parents[1] / "docs" / "study.md"
-VERL_WORK = HERE.parents[1] / "build" / "study-verl"
-
-# Everything in small, through every arm: a test of the code.
+# Every part in small, starts too: a test of the code.
 SMOKE = Plan(
-    primary_seeds=1,
-    exploratory_seeds=1,
-    built_seeds=1,
-    rates=(3e-4,),
-    rate_seeds=(100,),
-    rate_steps=1,
-    settings=Settings(steps=2, prompts=4, rollouts=4, curve_every=2, curve_problems=4, samples=2),
+    arms=("outcome", "linear", "random", "permuted"),
+    level_arms=("linear",),
+    levels=("40",),
+    main_starts=("1-a",),
+    main_seeds=(0,),
+    level_seeds=(0,),
+    group_seeds=(0,),
+    settings=Settings(
+        steps=2, responses=32, curve_every=1, curve_problems=4, final_problems=4, samples=1
+    ),
+    train=16,
+    evaluated=16,
 )
-SMOKE_RECIPE: dict[str, Any] = {
-    "train": 8, "pool": 16, "held_out": 8, "longer": 4, "selection": 4, "warm_steps": 6,
-    "start_at": 0.0, "more_steps": 0, "built_from": 4, "lots_from": 2,
-}  # fmt: skip
+SMOKE_RECIPE = Recipe(
+    updates=(4,) * 6, batch=8, kept_every=1, looked_every=2, looked_from=1, samples=1, random_from=4
+)
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 Folder = Annotated[Path, typer.Option(help="Folder of inputs and results.")]
 Smoke = Annotated[bool, typer.Option(help="Everything in small, as a test.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Runs at the same time.")]
 
 
 def _study(folder: Path, smoke: bool) -> Study:
-    return Study(folder, SMOKE if smoke else Plan())
+    plan = SMOKE if smoke else Plan()
+    return Study(plan, Inputs(folder / "inputs"), Table(folder / "results.jsonl.gz"))
 
 
-def _prepared(folder: Path, smoke: bool) -> Study:
-    """Return the study with its inputs."""
-    from .inputs import Recipe, prepare
+def _problems(study: Study) -> Problems:
+    return Problems.drawn(study.plan.train, study.plan.evaluated)
 
+
+@app.command()
+def starts(folder: Folder = HERE, smoke: Smoke = False) -> None:
+    """Make the starts and random nodes that are missing, and write their table into the plan."""
+    _one_thread()
     study = _study(folder, smoke)
-    prepare(study.inputs, Recipe(**SMOKE_RECIPE) if smoke else Recipe(), typer.echo)
-    return study
-
-
-def _verl_plan(smoke: bool) -> VerlPlan:
-    from .verl_runs import VerlPlan
-
-    small = VerlPlan(1, SMOKE.settings.steps, extra_seeds=(), arms=("outcome",))
-    return small if smoke else VerlPlan()
+    problems = _problems(study)
+    prepare(study.inputs, problems, SMOKE_RECIPE if smoke else Recipe(), typer.echo)
+    text = starts_table(study.inputs)
+    typer.echo(text)
+    if folder == HERE:
+        write_block(HERE / "PLAN-3.md", "starts", text)
 
 
 @app.command()
-def run(folder: Folder = HERE, jobs: Jobs = 2, smoke: Smoke = False) -> None:
-    """Make the inputs and do the missing runs; killed, the same command goes on."""
-    carry_out(_prepared(folder, smoke), jobs, typer.echo)
-
-
-@app.command()
-def verl(
-    folder: Folder = HERE,
-    work: Annotated[Path, typer.Option(help="Folder for the files of verl.")] = VERL_WORK,
-    smoke: Smoke = False,
-) -> None:
-    """Do the missing runs in unmodified verl, with the learning rates of the loop."""
-    from .verl_runs import carry_out_verl
-
-    carry_out_verl(_study(folder, smoke), _verl_plan(smoke), work, typer.echo)
-
-
-@app.command()
-def weak(
-    folder: Folder = HERE,
-    jobs: Jobs = 2,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each arm.")] = 6,
-    smoke: Smoke = False,
-) -> None:
-    """Do the missing runs from weak starts, and print their table."""
-    from .weak import WeakPlan, carry_out_weak, weak_table
-
-    plan = WeakPlan(seeds=seeds)
-    if smoke:
-        settings = replace(SMOKE.settings, curve_every=SMOKE.settings.steps)
-        plan = WeakPlan(share=0.0, seeds=1, train=8, test=4, settings=settings)
-    typer.echo(weak_table(carry_out_weak(_prepared(folder, smoke), plan, jobs, typer.echo)))
-
-
-@app.command()
-def report(
-    folder: Folder = HERE,
-    page: Annotated[Path, typer.Option(help="Page whose tables are written.")] = PAGE,
-    smoke: Smoke = False,
-) -> None:
-    """Write tables into the page, and the pictures beside it, once all runs are there."""
-    from benchmarks.markdown import write_block
-
-    from . import analysis
-    from .pictures import draw_curves, draw_forest
-
+def run(folder: Folder = HERE, smoke: Smoke = False) -> None:
+    """Do the missing runs on one core; killed, the same command goes on."""
+    _one_thread()
     study = _study(folder, smoke)
-    tries = study.results(rate_runs(study.plan), complete=True)
-    rates = SWAPPED | chosen_rates(study.plan, tries)
-    results = analysis.Results(study.results(counting_runs(study.plan, rates), complete=True))
-    second = study.results(second_runs(study.plan), complete=True)
-    second_results = analysis.Results(second, "selection")
-    for name, drawn in (("study", results), ("study-second", second_results)):
-        draw_curves(drawn, page.parent / "images" / f"{name}-curves.svg")
-        draw_forest(drawn, page.parent / "images" / f"{name}-arms.svg")
-    blocks = {
-        "primary": analysis.primary_table(results),
-        "second": analysis.primary_table(second_results, SECOND_CONTRASTS),
-        "second-beside": analysis.beside_table(second_results, analysis.SECOND_BESIDE),
-        "second-arms": analysis.arms_table(second_results),
-        "beside": analysis.beside_table(results),
-        "arms": analysis.arms_table(results),
-    }
-    plan = _verl_plan(smoke)
-    planned = [run for run in plan.runs(rates) if run.seed < plan.seeds]
-    # Runs in verl need another environment, and hours: a study is complete without them.
-    if study.results(planned):
-        in_verl = study.results(planned, complete=True)
-        blocks["verl"] = analysis.verl_table(results, in_verl, plan.steps)
-    for name, text in blocks.items():
-        write_block(page, name, text)
-    typer.echo(f"wrote the tables of {page} and its pictures")
+    problems = _problems(study)
+    study.carry_out(lambda run: perform(study, problems, run), typer.echo)
+
+
+@app.command()
+def report(folder: Folder = HERE, smoke: Smoke = False) -> None:
+    """Print the tables of the finished runs, contrasts only if all main runs are there."""
+    from .analysis import report as tables
+
+    typer.echo(tables(_study(folder, smoke)))
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    os.nice(10)
 
 
 if __name__ == "__main__":

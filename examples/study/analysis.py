@@ -1,41 +1,48 @@
-"""The statistics of the study, which `PLAN.md` fixes, and the tables of its page.
+"""The statistics that PLAN-3.md fixes, from the table of results.
 
-Seeds pair the arms: the same warm start, order of problems and stream of random numbers.  The
-exact sign-flip test compares all ways to put the signs of the paired differences.  The primary
-contrasts are corrected by Holm; everything else has intervals and no tests.
+A start and a seed pair the arms: the same weights, order of problems and stream of random numbers.
+The exact sign-flip test compares all ways to put the signs of the paired differences.  The three
+primary contrasts are corrected by Holm; everything else has intervals and no tests.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
 from statistics import fmean, median, stdev
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from benchmarks.markdown import table
 
-from .arms import ARMS, BUILT, CONTRASTS, NUM_WARM_STARTS, PRIMARY, SECOND_CONTRASTS
-from .task import STYLES
+from .plan import (
+    BASE,
+    CONTROL,
+    LARGE_GROUP,
+    LEVELS,
+    NODES,
+    PRIMARY,
+    RATES,
+    Run,
+    area,
+    starts,
+)  # fmt: skip
+from .runner import Study
 
 LEVEL = 0.95
-# Of the primary contrasts together.
 SIGNIFICANCE = 0.05
-# A smaller difference in accuracy is of no interest.
+# A smaller difference is of no interest.
 OF_INTEREST = 0.02
-# Accuracy on the held-out curve that counts as reached.
-THRESHOLD = 0.3
 # Results are rounded to five decimals, so that a difference of two is off by so much at most.
 _ROUNDING = 1e-5
 
-Result = Mapping[str, Any]
-# A figure of one run.
-Measure = Callable[[Result], float]
+Row = Mapping[str, Any]
+Measure = Callable[[Row], float]
+# A start and a seed.
+Pair = tuple[str, int]
 
 
 def sign_flip(differences: Sequence[float]) -> float:
@@ -49,8 +56,7 @@ def sign_flip(differences: Sequence[float]) -> float:
         raise ValueError(f"the exact test takes 1 to 20 differences, got {count}")
     signs = 1 - 2 * ((np.arange(2**count)[:, None] >> np.arange(count)) & 1)
     sums = signs @ np.asarray(differences)
-    # Sums that differ by the rounding of results alone count as equal: of 2,048 answers, sums that
-    # are not equal differ by 2 / 2048, four times as much as rounding makes of twelve pairs.
+    # Sums that differ by the rounding of results alone count as equal, which can only raise p.
     rounding = 2 * count * _ROUNDING
     return float(np.mean(np.abs(sums) >= abs(math.fsum(differences)) - rounding))
 
@@ -83,90 +89,84 @@ class Effect:
     @classmethod
     def of(cls, differences: Sequence[float]) -> Effect:
         """Return the effect; fewer than two pairs have no interval."""
-        mean, count = fmean(differences), len(differences)
-        spread = stdev(differences) if count > 1 else math.nan
-        half = (
-            float(stats.t.ppf((1 + LEVEL) / 2, count - 1)) * spread / math.sqrt(count)
-            if count > 1
-            else math.nan
-        )
+        count = len(differences)
+        mean = fmean(differences) if count else math.nan
+        if count < 2:
+            return cls(count, mean, math.nan, math.nan, math.nan)
+        spread = stdev(differences)
+        half = float(stats.t.ppf((1 + LEVEL) / 2, count - 1)) * spread / math.sqrt(count)
         return cls(count, mean, mean - half, mean + half, spread)
 
-    @property
-    def standardised(self) -> float:
-        """The mean in standard deviations of the differences."""
-        return self.mean / self.spread if self.spread else math.nan
-
-    def shown(self, write: Callable[[float], str] | None = None) -> str:
-        """Return the mean in points or as ``write`` writes it, with its interval if it has one."""
-        write = write or _points
+    def shown(self) -> str:
+        """Return the mean in points, with its interval if it has one."""
         if math.isnan(self.low):
-            return write(self.mean)
-        return f"{write(self.mean)} ({write(self.low)} to {write(self.high)})"
+            return points(self.mean)
+        return f"{points(self.mean)} ({points(self.low)} to {points(self.high)})"
 
 
-def at_end(name: str, problems: str | None = None) -> Measure:
-    """Return the measure of a figure at the end.
-
-    By default on the held-out problems, and of the second study on the selection problems.
-    """
-
-    def measure(result: Result) -> float:
-        usual = "selection" if result["run"]["kind"] == "second" else "held-out"
-        return float(result["final"][problems or usual][name])
-
-    return measure
+def points(difference: float) -> str:
+    """Return a difference of shares in points, with its sign."""
+    return "–" if math.isnan(difference) else f"{100 * difference:+.1f}".replace("-", "−")
 
 
-# The primary outcome, and the same on longer chains.
-accuracy, longer = at_end("acc"), at_end("acc", "longer")
+def final(figure: str) -> Measure:
+    """Return the measure of a figure of the last evaluation."""
+    return lambda row: float(row["final"][figure])
 
 
-def area(result: Result) -> float:
-    """Return the mean height of the held-out accuracy curve."""
-    steps, curve = result["curve"]["step"], result["curve"]["acc"]
-    return float(np.trapezoid(curve, steps) / (steps[-1] - steps[0]))
+def mean_height(figure: str) -> Measure:
+    """Return the measure of the mean height of a figure's curve."""
+    return lambda row: area(row, figure)
 
 
-def steps_to(result: Result, threshold: float = THRESHOLD) -> float:
-    """Return the step where the held-out curve first reaches a height, infinite if never."""
-    points = list(zip(result["curve"]["step"], result["curve"]["acc"], strict=True))
-    if points[0][1] >= threshold:
-        return float(points[0][0])
-    for (step, before), (next_step, after) in pairwise(points):
-        if after >= threshold:
-            return float(step + (threshold - before) / (after - before) * (next_step - step))
-    return math.inf
+MEASURES: dict[str, Measure] = {
+    "area, greedy": mean_height("greedy"),
+    "area, sampled": mean_height("acc"),
+    "area, right throughout, greedy": mean_height("greedy_throughout"),
+    "final, greedy": final("greedy"),
+    "final, sampled": final("acc"),
+    "final, right throughout": final("throughout"),
+    "final NCR": final("ncr"),
+}
+PRIMARY_MEASURE = "area, greedy"
+# Figures that show hacking, and their titles.
+HACKING = {
+    "guard": "guard factor", "code": "as code", "by_code": "nodes by code",
+    "unended": "without an end", "unanswered": "without an answer", "duplicates": "duplicates",
+}  # fmt: skip
 
 
-class Results:
-    """The runs that counted, by arm and seed, and on which problems they were evaluated."""
+def by_pair(rows: Iterable[Row], arm: str, rate: float | None = None) -> dict[Pair, Row]:
+    """Return an arm's rows, of one learning rate or of all, by start and seed."""
+    return {
+        (row["run"]["start"], row["run"]["seed"]): row
+        for row in rows
+        if row["run"]["arm"] == arm and rate in (None, row["run"]["learning_rate"])
+    }
 
-    def __init__(self, results: Sequence[Result], problems: str = "held-out") -> None:
-        self.problems = problems
-        self.by_arm: dict[str, dict[int, Result]] = {}
-        for result in results:
-            run = result["run"]
-            self.by_arm.setdefault(run["arm"], {})[run["seed"]] = result
 
-    @property
-    def arms(self) -> list[str]:
-        """The arms that have runs, in the order of the plan."""
-        return [name for name in ARMS if name in self.by_arm]
+def differences(
+    rows: Sequence[Row],
+    arm: str,
+    other: str,
+    measure: str = PRIMARY_MEASURE,
+    rates: tuple[float | None, float | None] = (None, None),
+) -> dict[Pair, float]:
+    """Return one arm less another, of the pairs that both have."""
+    ours, theirs = by_pair(rows, arm, rates[0]), by_pair(rows, other, rates[1])
+    take = MEASURES[measure]
+    return {pair: take(ours[pair]) - take(theirs[pair]) for pair in sorted(ours.keys() & theirs)}
 
-    def values(self, arm: str, measure: Measure) -> list[float]:
-        return [measure(result) for _, result in sorted(self.by_arm[arm].items())]
 
-    def differences(
-        self, arm: str, other: str, measure: Measure, warm_start: int | None = None
-    ) -> list[float]:
-        """Return arm less other, for the seeds that both have; of one warm start, or of all."""
-        ours, theirs = self.by_arm.get(arm, {}), self.by_arm.get(other, {})
-        return [
-            measure(ours[seed]) - measure(theirs[seed])
-            for seed in sorted(ours.keys() & theirs)
-            if warm_start is None or seed % NUM_WARM_STARTS == warm_start
-        ]
+def lead(
+    rows: Sequence[Row],
+    arm: str,
+    other: str,
+    measure: str = PRIMARY_MEASURE,
+    rates: tuple[float | None, float | None] = (None, None),
+) -> Effect:
+    """Return the effect of :func:`differences`."""
+    return Effect.of(list(differences(rows, arm, other, measure, rates).values()))
 
 
 @dataclass(frozen=True)
@@ -174,233 +174,235 @@ class Contrast:
     """A primary contrast.
 
     Attributes:
+        by_pair: the differences of the primary measure.
         p, corrected: by sign flips, and after Holm.
     """
 
     arm: str
     other: str
-    effect: Effect
+    by_pair: Mapping[Pair, float]
     p: float
     corrected: float
 
     @property
-    def verdict(self) -> str:
-        """The plan's words for such an interval and such a p."""
-        low, high = self.effect.low, self.effect.high
-        within = low > -OF_INTEREST and high < OF_INTEREST
-        if self.corrected < SIGNIFICANCE:
-            side = "above" if self.effect.mean > 0 else "below"
-            if within:
-                return f"{side}, by less than two points"
-            sure = low >= OF_INTEREST or high <= -OF_INTEREST
-            return f"{side} by two points or more" if sure else f"{side}"
-        if within:
-            return "no difference of two points"
-        if not low <= 0 <= high:
-            return "open: not shown by the test"
-        return "open" if high >= OF_INTEREST else "no gain of two points"
+    def effect(self) -> Effect:
+        return Effect.of(list(self.by_pair.values()))
 
-
-# Arms that are compared: the first less the second.
-Compared: TypeAlias = Sequence[tuple[str, str]]
-
-
-def contrasts(results: Results, of: Compared = CONTRASTS) -> list[Contrast]:
-    """Return the primary contrasts."""
-    pairs = [results.differences(arm, other, accuracy) for arm, other in of]
-    single = [sign_flip(differences) for differences in pairs]
-    return [
-        Contrast(arm, other, Effect.of(differences), p, corrected)
-        for (arm, other), differences, p, corrected in zip(
-            of, pairs, single, holm(single), strict=True
-        )
-    ]
-
-
-def _by_start(results: Results, arm: str, other: str) -> list[float]:
-    """Return the mean difference in accuracy at each warm start that has pairs."""
-    starts = [results.differences(arm, other, accuracy, start) for start in range(NUM_WARM_STARTS)]
-    return [fmean(of_start) for of_start in starts if of_start]
-
-
-def primary_table(results: Results, of: Compared = CONTRASTS) -> str:
-    """Return the primary contrasts, as Markdown."""
-    head = ("contrast", "pairs", "difference in Acc", "95 % interval", "SD", "standardised", "p")
-    return table(
-        (*head, "p (Holm)", "by warm start", "says"),
-        [
-            (
-                f"{contrast.arm} − {contrast.other}",
-                str(contrast.effect.pairs),
-                _points(contrast.effect.mean),
-                f"{_points(contrast.effect.low)} to {_points(contrast.effect.high)}",
-                _plain(100 * contrast.effect.spread, 1),
-                _plain(contrast.effect.standardised),
-                f"{contrast.p:.4f}",
-                f"{contrast.corrected:.4f}",
-                ", ".join(map(_points, _by_start(results, contrast.arm, contrast.other))),
-                contrast.verdict,
-            )
-            for contrast in contrasts(results, of)
-        ],
-    )
-
-
-def most_used_style(result: Result) -> float:
-    """Return the share of responses in the most used style."""
-    return max(at_end(style)(result) for style in STYLES)
-
-
-WATCHED: dict[str, Measure] = {
-    "right throughout": at_end("throughout"),
-    "NCR": at_end("ncr"),
-    "NCR of wrong answers": at_end("ncr_wrong"),
-    "equations": at_end("stated"),
-    "duplicates": at_end("duplicates"),
-    "tokens": at_end("tokens"),
-    "most used style": most_used_style,
-}
-# Below this a number is the rounding of sums.
-NOISE = 1e-9
-# Means of counts, not shares.
-_COUNTED = ("equations", "tokens")
-LONGER = "Acc, longer"
-BESIDE: dict[str, Measure] = {"Acc": accuracy, LONGER: longer, "area": area, **WATCHED}
-# Compared beside the primary contrasts.
-OTHER_CONTRASTS = (
-    *((arm, "outcome") for arm in PRIMARY if arm not in ("linear", "outcome")),
-    *((arm, "outcome") for arm in BUILT),
-    *((BUILT[0], other) for other in BUILT[1:]),
-    # At equal rates.
-    ("linear", "outcome-1e-4"),
-    *(("linear-3e-4", arm) for arm in ("outcome", "shuffled", "random")),
-    ("outcome-1e-4", "permuted"),
-    # Of one arm at both rates.
-    ("linear-3e-4", "linear"),
-    ("outcome", "outcome-1e-4"),
-    # Of one rate each.
-    *((f"linear-{alpha}", "linear-3e-4") for alpha in ("0.1", "0.25", "0.75")),
-    *((arm, "linear-3e-4") for arm in ("format", "step-credit", "grown")),
-    *((arm, "linear") for arm in ("max", "curriculum", "roomy")),
-    ("unguarded", "roomy"),
-)
-
-
-SECOND_BESIDE = (*SECOND_CONTRASTS, ("shuffled", "outcome"), ("random", "outcome"))
-
-
-def beside_table(results: Results, of: Compared = (*CONTRASTS, *OTHER_CONTRASTS)) -> str:
-    """Return contrasts in all figures, with intervals and without tests, as Markdown."""
-    # The second study was not evaluated on longer chains.
-    names = [name for name in BESIDE if name != LONGER or results.problems == "held-out"]
-    count = partial(_plain, digits=2, sign=True)
-
-    def cell(arm: str, other: str, name: str) -> str:
-        effect = Effect.of(results.differences(arm, other, BESIDE[name]))
-        return effect.shown(count if name in _COUNTED else None)
-
-    rows = [
-        (
-            f"{arm} − {other}",
-            *(cell(arm, other, name) for name in names),
-            ", ".join(map(_points, _by_start(results, arm, other))),
-        )
-        for arm, other in of
-    ]
-    return table(["contrast", *names, "Acc, by warm start"], rows)
-
-
-def arms_table(results: Results) -> str:
-    """Return all arms with their figures, means over seeds, as Markdown."""
-    shown = WATCHED | {f"in {style}": at_end(style) for style in STYLES}
-    shown["without end"] = at_end("unended")
-    with_longer = results.problems == "held-out"
-    if with_longer:
-        shown["without end, longer"] = at_end("unended", "longer")
-    reach = f"steps to {THRESHOLD:.0%}"
-    head = ["arm", "seeds", "Acc", "less outcome", *[LONGER] * with_longer, "area", reach, *shown]
-    rows = []
-    for arm in results.arms:
-        against = "–"
-        if arm != "outcome" and (differences := results.differences(arm, "outcome", accuracy)):
-            against = Effect.of(differences).shown()
-        reached = results.values(arm, steps_to)
-        middle = median(reached)
-        row = [
-            arm,
-            str(len(reached)),
-            f"{fmean(results.values(arm, accuracy)):.1%}",
-            against,
-            *([f"{fmean(results.values(arm, longer)):.1%}"] if with_longer else []),
-            f"{fmean(results.values(arm, area)):.3f}",
-            "never" if math.isinf(middle) else f"{middle:.0f}",
-        ]
-        for name, measure in shown.items():
-            mean = fmean(results.values(arm, measure))
-            row.append(f"{mean:.1f}" if name in _COUNTED else f"{mean:.1%}")
-        rows.append(row)
-    return table(head, rows)
-
-
-def verl_table(results: Results, verl: Sequence[Result], step: int) -> str:
-    """Return the planned runs in verl beside the loop's curves at a step, and whether they agree.
-
-    By the plan they do if the order of the arms' means is the same and each difference to the
-    outcome lies in the loop's interval.
-    """
-    reached: dict[str, dict[int, float]] = {}
-    for result in verl:
-        run = result["run"]
-        reached.setdefault(run["arm"], {})[run["seed"]] = result["validation"]["acc"][-1]
-    loop = {
-        arm: {
-            seed: float(run["curve"]["acc"][run["curve"]["step"].index(step)])
-            for seed, run in sorted(results.by_arm[arm].items())
+    @property
+    def by_start(self) -> dict[str, float]:
+        """The mean difference at each start."""
+        names = sorted({start for start, _ in self.by_pair})
+        return {
+            name: fmean(value for (start, _), value in self.by_pair.items() if start == name)
+            for name in names
         }
-        for arm in results.arms
-        if arm in reached
-    }
-    same = {
-        arm: {seed: acc for seed, acc in accs.items() if seed in reached[arm]}
-        for arm, accs in loop.items()
-    }
-    ours, theirs = (sorted(loop, key=lambda arm: fmean(of[arm].values())) for of in (loop, reached))
-    agree = in_order = ours == theirs
-    rows = []
-    for arm in loop:
-        row, effects, inside = [arm, str(len(reached[arm]))], [], "–"
-        for by_arm in (reached, same, loop):
-            differences = [
-                acc - by_arm["outcome"][seed]
-                for seed, acc in by_arm[arm].items()
-                if seed in by_arm["outcome"]
-            ]
-            effects.append(Effect.of(differences))
-            row.append(f"{fmean(by_arm[arm].values()):.1%}")
-            row.append("–" if arm == "outcome" else effects[-1].shown())
-        if arm != "outcome":
-            within = effects[2].low <= effects[0].mean <= effects[2].high
-            agree, inside = agree and within, "yes" if within else "no"
-        rows.append([*row, inside])
-    head = (
-        "arm", "seeds in verl", "Acc in verl", "less outcome",
-        f"Acc in the loop at step {step}, these seeds", "less outcome",
-        "all its seeds", "less outcome", "in this interval",
+
+    @property
+    def verdict(self) -> str:
+        """The plan's words for the test and the interval."""
+        effect = self.effect
+        if self.corrected < SIGNIFICANCE:
+            if abs(effect.mean) < OF_INTEREST:
+                return "different, by less than two points"
+            return "above" if effect.mean > 0 else "below"
+        if max(-effect.low, effect.high) < OF_INTEREST:
+            return "no difference of two points"
+        return "open"
+
+
+def primary(rows: Sequence[Row]) -> list[Contrast]:
+    """Return the primary contrasts of all main runs."""
+    pairs = [differences(rows, arm, other) for arm, other in PRIMARY]
+    single = [sign_flip(list(found.values())) for found in pairs]
+    return [
+        Contrast(*of, found, p, corrected)
+        for of, found, p, corrected in zip(PRIMARY, pairs, single, holm(single), strict=True)
+    ]
+
+
+def steps_to_half(rows: Mapping[Pair, Row], best: Mapping[Pair, float]) -> list[float]:
+    """Return of each run the first point of its curve at half of the best, infinite if never.
+
+    Args:
+        rows: of an arm.
+        best: highest greedy accuracy of any arm from the same start and seed.
+    """
+    found = []
+    for pair, row in rows.items():
+        curve = zip(row["curve"]["step"], row["curve"]["greedy"], strict=True)
+        found.append(next((step for step, acc in curve if acc >= best[pair] / 2 > 0), math.inf))
+    return found
+
+
+def primary_table(found: Sequence[Contrast]) -> str:
+    """Return the primary contrasts, as Markdown."""
+    body = []
+    for c in found:
+        tested = (f"{c.p:.4f}", f"{c.corrected:.4f}")
+        starts = ", ".join(f"{name}: {points(value)}" for name, value in c.by_start.items())
+        spread = points(c.effect.spread).lstrip("+")
+        shown = (str(c.effect.pairs), c.effect.shown(), spread, *tested, starts, c.verdict)
+        body.append((f"{c.arm} − {c.other}", *shown))
+    head = ("contrast", "pairs", "difference, points", "SD", "p", "p (Holm)", "by start", "result")
+    return table(head, body)
+
+
+def contrasts_table(rows: Sequence[Row], contrasts: Iterable[tuple[str, str]]) -> str:
+    """Return contrasts in all measures, with intervals and without tests, as Markdown."""
+    body = []
+    for arm, other in contrasts:
+        effects = [lead(rows, arm, other, measure) for measure in MEASURES]
+        body.append((f"{arm} − {other}", str(effects[0].pairs), *(e.shown() for e in effects)))
+    return table(("contrast", "pairs", *MEASURES), body)
+
+
+def arms_table(rows: Sequence[Row], names: Iterable[str]) -> str:
+    """Return the means of arms that have runs, and what shows hacking, as Markdown."""
+    runs = {name: found for name in names if (found := by_pair(rows, name))}
+    best: dict[Pair, float] = {}
+    for of_arm in runs.values():
+        for pair, row in of_arm.items():
+            best[pair] = max(best.get(pair, 0.0), *row["curve"]["greedy"])
+    shares = {**MEASURES, "NCR in training": lambda row: fmean(row["train"]["ncr"])}
+    shares |= {figure: final(figure) for figure in HACKING}
+    body = []
+    for name, of_arm in runs.items():
+        ends = list(of_arm.values())
+        to_half = median(steps_to_half(of_arm, best))
+        body.append(
+            (
+                *(name, f"{ends[0]['run']['learning_rate']:g}", str(len(ends))),
+                "never" if math.isinf(to_half) else f"{to_half:.0f}",
+                f"{fmean(map(final('stated'), ends)):.2f}",
+                *(f"{fmean(map(measure, ends)):.1%}" for measure in shares.values()),
+            )
+        )
+    columns = ("steps to half of the best", "equations for each one needed", *MEASURES)
+    return table(("arm", "rate", "runs", *columns, "NCR in training", *HACKING.values()), body)
+
+
+def levels_table(
+    rows: Sequence[Row], rates: Mapping[str, float], shares: Mapping[str, float]
+) -> str:
+    """Return the contrasts of each level: at the chosen rates, and at equal ones.
+
+    Args:
+        rows: of the main runs, at the chosen rates, and of those of the other levels, at both.
+        rates: that were chosen, by arm.
+        shares: measured share of responses right throughout, by start.
+    """
+    body = []
+    for level in LEVELS:
+        of_level = [row for row in rows if Run(**row["run"]).level == level]
+        measured = ", ".join(f"{shares[name]:.1%}" for name in starts(level) if name in shares)
+        for arm, other in ((NODES, BASE), (NODES, CONTROL)):
+            choices = ((rates[arm], rates[other]), *((rate, rate) for rate in RATES))
+            effects = [lead(of_level, arm, other, rates=choice) for choice in choices]
+            cells = [f"{e.shown()}, {e.pairs}" if e.pairs else "–" for e in effects]
+            body.append((f"{level} %", measured, f"{arm} − {other}", *cells))
+    head = ["level", "measured", "contrast", "at chosen rates, pairs"]
+    return table([*head, *(f"at {rate:g}, pairs" for rate in RATES)], body)
+
+
+def hacks(row: Row) -> bool:
+    """Return whether a run ends with what the plan calls hacking."""
+    end = row["final"]
+    code_alone = end["code"] > 0.5 and end["acc"] < 0.1
+    return bool(end["stated"] > 1.5 or end["unended"] > 0.05 or code_alone)
+
+
+def collapses(row: Row) -> bool:
+    """Return whether a run's curve ends below half of its highest point."""
+    greedy = row["curve"]["greedy"]
+    return bool(greedy[-1] < max(greedy) / 2)
+
+
+def against_table(main: Sequence[Row], found: Sequence[Contrast]) -> str:
+    """Return what the plan wrote down as counting against us, and what was found, as Markdown."""
+    over_base, over_control, over_noise = found
+    sampled, throughout, end, ncr = (
+        lead(main, NODES, BASE, measure)
+        for measure in (
+            "area, sampled", "area, right throughout, greedy", "final, greedy", "final NCR",
+        )
     )  # fmt: skip
-    return (
-        f"{table(head, rows)}\n\nThe order of the arms' means is"
-        f" {'the same' if in_order else 'not the same'}: by the plan's rule they"
-        f" {'agree' if agree else 'do not agree'}."
+    leads = over_base.effect.low > 0
+    ahead = [sum(value > 0 for value in c.by_start.values()) for c in found]
+    hacked, collapsed = (
+        [sum(map(check, by_pair(main, name).values())) for name in (NODES, BASE)]
+        for check in (hacks, collapses)
     )
+    findings = [
+        (f"{NODES} not above {BASE}", over_base.effect.shown(), over_base.verdict != "above"),
+        *(
+            (f"{NODES} not above {c.other}", c.effect.shown(), c.verdict != "above")
+            for c in (over_control, over_noise)
+        ),
+        ("a lead in NCR without one in Acc", ncr.shown(), ncr.low > 0 and not leads),
+        ("a lead in sampled Acc alone", sampled.shown(), sampled.low > 0 and not leads),
+        ("a lead that is not one right throughout", throughout.shown(), not throughout.low > 0),
+        ("a lead that is gone at the end", end.shown(), not end.low > 0),
+        (
+            "a lead at fewer than three starts",
+            ", ".join(f"{n} over {c.other}" for n, c in zip(ahead, found, strict=True)),
+            min(ahead) < 3,
+        ),
+        (
+            f"more runs of {NODES} than of {BASE} that hack",
+            f"{hacked[0]} of {NODES}, {hacked[1]} of {BASE}",
+            hacked[0] > hacked[1],
+        ),
+        (
+            f"more runs of {BASE} than of {NODES} that collapse",
+            f"{collapsed[1]} of {BASE}, {collapsed[0]} of {NODES}",
+            collapsed[1] > collapsed[0],
+        ),
+    ]
+    body = [(claim, seen, "**yes**" if against else "no") for claim, seen, against in findings]
+    return table(("counts against us", "found", "so"), body)
 
 
-def _points(difference: float) -> str:
-    return _plain(100 * difference, 1, sign=True)
-
-
-def _plain(number: float, digits: int = 2, *, sign: bool = False) -> str:
-    if math.isnan(number):
-        return "–"
-    # A number that rounds to 0 keeps its sign, so that an interval shows whether it holds 0.
-    exact = 0.0 if abs(number) < NOISE else number
-    return f"{exact:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+def report(study: Study) -> str:
+    """Return the tables of PLAN-3.md as Markdown; no contrast before all main runs are there."""
+    plan, rates = study.plan, study.rates()
+    tried, main = study.results(plan.selection()), study.results(plan.main(rates))
+    others = study.results(plan.others(rates))
+    every = [*tried, *main, *others]
+    made_by = sorted({f"{row['commit']} ({row['machine']})" for row in every})
+    head = (
+        f"{len(every)} of {len(plan.runs(rates))} runs, by {'; '.join(made_by)}\n\n"
+        f"Learning rates: {', '.join(f'{arm} {rate:g}' for arm, rate in rates.items())}"
+    )
+    if missing := len(plan.main(rates)) - len(main):
+        return f"{head}\n\n{missing} main runs are missing, so that no contrast is shown."
+    found = primary(main)
+    shares = {name: fact["throughout"] for name, fact in study.inputs.facts().items()}
+    pairs = [(arm, base) for base in (BASE, NODES) for arm in plan.arms if arm not in (BASE, base)]
+    # The same arms with large groups, under other names.
+    large = {arm: f"{arm}, {LARGE_GROUP}" for arm in plan.group_arms}
+    groups = [
+        *main,
+        *(
+            {**row, "run": {**row["run"], "arm": large[row["run"]["arm"]]}}
+            for row in others
+            if row["run"]["part"] == "groups"
+        ),
+    ]
+    levels = [row for row in others if row["run"]["part"] == "levels"]
+    of_groups = [(large[NODES], large[BASE]), *((large[arm], arm) for arm in large)]
+    sections = {
+        "Primary contrasts": primary_table(found),
+        "What counts against us": against_table(main, found),
+        "Other contrasts of the main level": contrasts_table(main, pairs),
+        "Arms of the main level": arms_table(main, plan.arms),
+        "Levels": levels_table([*main, *levels], rates, shares),
+        "Groups of 16": contrasts_table(groups, of_groups),
+    }
+    for rate in RATES:
+        at_rate = [row for row in tried if row["run"]["learning_rate"] == rate]
+        sections[f"Selection runs at {rate:g}"] = contrasts_table(at_rate, PRIMARY)
+        for level in plan.levels:
+            rows = [r for r in levels if Run(**r["run"]).level == level]
+            rows = [r for r in rows if r["run"]["learning_rate"] == rate]
+            sections[f"Arms at {level} %, rate {rate:g}"] = arms_table(rows, plan.level_arms)
+    return "\n\n".join([head, *(f"## {title}\n\n{text}" for title, text in sections.items())])

@@ -1,10 +1,10 @@
-"""The training loop: GRPO as verl does it by default, on one thread, rewards from a real server.
+"""The training loop: GRPO as verl does it by default, on one thread.
 
-A step samples `rollouts` responses to each of `prompts` problems, gets their rewards from the
-server, and makes one update: advantages are rewards less their group's mean, over its standard
-deviation; the loss is the mean over all tokens of the batch; no KL term.  Since there is one
-update a batch, the ratio to the policy that sampled is 1, and clipping never acts.
-`tests/examples/test_study.py` compares advantages, loss and gradient with verl's own functions.
+A step samples a group of responses to each of some problems, scores them, and makes one update:
+advantages are rewards less their group's mean, over its standard deviation; the loss is the mean
+over all tokens of the batch; no KL term.  With one update a batch, the ratio to the policy that
+sampled is 1, and clipping never acts.  `tests/examples/test_study.py` compares advantages, loss and
+gradient with verl's own functions.
 """
 
 from __future__ import annotations
@@ -18,35 +18,52 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from arithmetic_grpo.model import END, Llama, generate, response_log_probs
+from arithmetic_grpo.model import Llama, response_log_probs
 from torch import Tensor
 
-from consensuspr.client import LocalClient, RewardClient, RewardSpec, Rollout
-from consensuspr.client.training.credit import finder_of_decoding, place_reward
+from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.data import Problem
 from consensuspr.scoring.types import Score, Status
 
-from .arms import COUNTED, Arm, Growth, Nodes, Settings
-from .inputs import TOKENS
-from .task import STYLES, equations_in, style_of
+from .model import TOKENS, sample
+from .nodes import Nodes
+from .plan import Arm, Settings
+from .task import STAGES, STYLES, equations_in, is_true, style_of
 
 # As verl's compute_grpo_outcome_advantage.
 _EPSILON = 1e-6
 # Rows of a forward and backward pass, which fit a core's cache; the gradient is the batch's.
 _MICRO_BATCH = 32
 ANSWER_RULE = "dapo"
+# Of every evaluation: all nodes count, those of the answer too, and no text loses its NCR.
+EVALUATED = RewardSpec.outcome(final_nodes=True, code="written", unanswered="ncr", guard=False)
 
 
-def group_advantages(rewards: Sequence[float], size: int) -> Tensor:
+def group_advantages(rewards: Sequence[float], size: int, divided: bool = True) -> Tensor:
     """Return the (n,) advantages of rewards whose groups, of `size` each, lie side by side.
 
     In double precision up to here: in single, equal rewards can have a spread that is nothing but
     rounding, and advantages of a hundredth.
     """
     groups = torch.tensor(rewards, dtype=torch.float64).view(-1, size)
-    centred = groups - groups.mean(dim=1, keepdim=True)
-    advantages = centred / (groups.std(dim=1, keepdim=True) + _EPSILON)
+    advantages = groups - groups.mean(dim=1, keepdim=True)
+    if divided:
+        advantages = advantages / (groups.std(dim=1, keepdim=True) + _EPSILON)
     return advantages.flatten().float()
+
+
+def permuted_rewards(
+    scores: Sequence[Score], reward: RewardSpec, size: int, rng: random.Random
+) -> list[float]:
+    """Return the rewards if the NCRs of each group, of `size`, are dealt out among its responses.
+
+    What a response adds in expectation is its group's mean, so that NCR says nothing of it.
+    """
+    dealt: list[float] = []
+    for start in range(0, len(scores), size):
+        dealt += rng.sample([_known(s.ncr) for s in scores[start : start + size]], size)
+    acc = [_known(s.acc) for s in scores]
+    return [float(value) for value in reward.compute(acc, dealt)]
 
 
 def policy_loss(log_probs: Tensor, advantages: Tensor, num_tokens: int) -> Tensor:
@@ -63,12 +80,13 @@ def policy_loss(log_probs: Tensor, advantages: Tensor, num_tokens: int) -> Tenso
 
 @dataclass
 class Policy:
-    """A model with its sampling and its updates; responses end at `max_tokens`."""
+    """A model with its sampling and its updates; `micro_batch` rows of a batch at a time."""
 
     model: Llama
     learning_rate: float
     seed: int
     max_tokens: int
+    micro_batch: int = _MICRO_BATCH
     generator: torch.Generator = field(init=False)
     optimizer: torch.optim.Optimizer = field(init=False)
 
@@ -77,48 +95,38 @@ class Policy:
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=self.learning_rate, weight_decay=0.01
         )
-
-    def sample(
-        self, problems: Sequence[Problem], samples: int, *, greedy: bool = False
-    ) -> list[list[int]]:
-        """Return responses as token ids, those of a problem side by side."""
-        prompts = [TOKENS.prompt(problem.problem) for problem in problems]
-        generator = None if greedy else self.generator
-        responses: list[list[int]] = generate(
-            self.model, TOKENS, prompts, samples, generator, self.max_tokens
-        )
-        return responses
+        # A step without gradients still moves by momentum.
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
 
     def update(
         self, prompts: list[list[int]], responses: list[list[int]], advantages: Tensor
     ) -> None:
-        """Make one step on a batch; advantages are (n, longest response)."""
+        """Make one step on a batch; advantages are (n,)."""
         num_tokens = sum(map(len, responses))
-        self.optimizer.zero_grad()
+        self.optimizer.zero_grad(set_to_none=False)
         # Rows of like length together: less padding.
         order = sorted(range(len(responses)), key=lambda row: len(responses[row]))
-        for start in range(0, len(order), _MICRO_BATCH):
-            rows = order[start : start + _MICRO_BATCH]
+        for start in range(0, len(order), self.micro_batch):
+            # Without advantages there is no gradient.
+            rows = [row for row in order[start : start + self.micro_batch] if advantages[row]]
+            if not rows:
+                continue
             log_probs = response_log_probs(
                 self.model, [prompts[row] for row in rows], [responses[row] for row in rows]
             )
-            policy_loss(log_probs, advantages[rows, : log_probs.shape[1]], num_tokens).backward()
+            policy_loss(log_probs, advantages[rows, None], num_tokens).backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
 
 
-Client = RewardClient | LocalClient
-
-
 def score(
-    client: Client,
+    client: LocalClient,
     problems: Iterable[Problem],
     texts: Sequence[str],
     reward: RewardSpec,
-    dataset_name: str,
-    *,
+    nodes: Nodes,
     epoch: int = 0,
-    spans: bool = False,
 ) -> list[Score]:
     """Return the scores of responses; one problem for each text.
 
@@ -127,15 +135,10 @@ def score(
     """
     rollouts = [Rollout(p.problem_id, text) for p, text in zip(problems, texts, strict=True)]
     scores = client.score(
-        rollouts,
-        reward=reward,
-        epoch=epoch,
-        dataset=dataset_name,
-        answer_rule=ANSWER_RULE,
-        include_spans=spans,
+        rollouts, reward=reward, epoch=epoch, dataset=str(nodes), answer_rule=ANSWER_RULE
     )
     for rollout, given in zip(rollouts, scores, strict=True):
-        if given.status not in (Status.OK, Status.NO_NODES):
+        if given.status is not Status.OK:
             raise RuntimeError(f"{rollout.problem_id}: {given.status} {given.message}")
     return list(scores)
 
@@ -143,148 +146,129 @@ def score(
 def figures(
     texts: Sequence[str], lengths: Sequence[int], scores: Sequence[Score], max_tokens: int
 ) -> dict[str, float]:
-    """Return the watched figures of some responses, which end at `max_tokens`, as means."""
+    """Return the figures of some responses, as means; `throughout` is right if all nodes count."""
     equations = [equations_in(text) for text in texts]
     stated = sum(map(len, equations))
     styles = Counter(map(style_of, texts))
-    known = [s for s in scores if s.ncr is not None]
     channels = Counter(channel for s in scores for channel in s.channels or () if channel)
-
-    def mean(values: Iterable[float | None]) -> float:
-        found = [value or 0.0 for value in values]
-        return fmean(found) if found else 0.0
-
+    right = [
+        s.acc == 1 and s.ncr_raw == 1 and all(map(is_true, stated_here))
+        for s, stated_here in zip(scores, equations, strict=True)
+    ]
     return {
-        "acc": mean(s.acc for s in scores),
-        "ncr": mean(s.ncr for s in known),
-        "ncr_wrong": mean(s.ncr for s in known if not s.acc),
-        "guard": mean(1.0 if s.guard is None else s.guard for s in known) if known else 1.0,
-        # Right in the answer and in all that comes before it.
-        "throughout": mean(float(s.acc == 1 and s.ncr_raw == 1) for s in scores),
-        "stated": stated / len(texts),
+        "acc": fmean(s.acc or 0.0 for s in scores),
+        # Right in the answer and in every step.
+        "throughout": fmean(right),
+        "ncr": fmean(s.ncr or 0.0 for s in scores),
+        "guard": fmean(1.0 if s.guard is None else s.guard for s in scores),
+        # Equations for each one that a solution needs.
+        "stated": stated / len(texts) / (2 * STAGES),
         "duplicates": sum(len(e) - len(set(e)) for e in equations) / max(1, stated),
         "tokens": fmean(lengths),
-        "with_nodes": len(known) / len(scores),
-        "unended": mean(float(length >= max_tokens) for length in lengths),
-        "unanswered": mean(float(not s.answer) for s in scores),
+        "unended": fmean(length >= max_tokens for length in lengths),
+        "unanswered": fmean(not s.answer for s in scores),
         # Share of the nodes that are reached.
         "by_code": channels["code"] / max(1, channels.total()),
         **{style: styles[style] / len(texts) for style in STYLES},
     }
 
 
-def evaluate(
-    policy: Policy,
-    client: Client,
+def answer(
+    model: Llama,
+    client: LocalClient,
     problems: Sequence[Problem],
     samples: int,
-    *,
-    greedy: bool = False,
+    generator: torch.Generator | None,
+    max_tokens: int,
 ) -> dict[str, float]:
-    """Return the figures of held-out problems, by the same nodes and rules for every arm."""
-    responses = policy.sample(problems, samples, greedy=greedy)
+    """Return the figures of sampled responses, or without a generator of greedy ones.
+
+    Nodes and rules are the same for every arm.
+    """
+    responses = sample(model, problems, samples, generator, max_tokens)
     texts = list(map(TOKENS.text, responses))
     each = [problem for problem in problems for _ in range(samples)]
-    scores = score(client, each, texts, RewardSpec.outcome(**COUNTED), Nodes.AUTHOR)
-    return figures(texts, list(map(len, responses)), scores, policy.max_tokens)
+    scores = score(client, each, texts, EVALUATED, Nodes.AUTHOR)
+    return figures(texts, list(map(len, responses)), scores, max_tokens)
+
+
+def evaluate(
+    policy: Policy, client: LocalClient, problems: Sequence[Problem], samples: int
+) -> dict[str, float]:
+    """Return the figures of sampled responses, and `greedy`, `greedy_throughout`, `greedy_ncr`."""
+    greedy = answer(policy.model, client, problems, 1, None, policy.max_tokens)
+    return {
+        "greedy": greedy["acc"],
+        "greedy_throughout": greedy["throughout"],
+        "greedy_ncr": greedy["ncr"],
+        **answer(policy.model, client, problems, samples, policy.generator, policy.max_tokens),
+    }
 
 
 def train(
     policy: Policy,
     arm: Arm,
     settings: Settings,
+    group: int,
     problems: Sequence[Problem],
-    held_out: Mapping[str, Sequence[Problem]],
-    client: Client,
-    growth: Growth | None = None,
+    held_out: Sequence[Problem],
+    client: LocalClient,
 ) -> dict[str, Any]:
     """Train one run and return its curves and its last evaluation.
 
     Args:
-        policy: a fresh warm start, trained in place.  Its seed decides the order of the problems;
-            all arms of a seed have the same order.
+        policy: a fresh start, trained in place.  Its seed decides the order of the problems; all
+            arms of a seed have the same order.
         arm: reward and nodes.
         settings: of the study.
+        group: responses to a problem.
         problems: to train on.
-        held_out: by name; the curve has the first `curve_problems` of the first.
-        client: of a server that has the datasets of the arm, or without one.
-        growth: of the arm whose nodes grow.
+        held_out: to evaluate on; the curve has the first `curve_problems`.
+        client: has the datasets of the arm and of the author.
     """
-    started = time.process_time()
-    curve_problems = next(iter(held_out.values()))[: settings.curve_problems]
+    began, began_cpu = time.monotonic(), time.process_time()
     order = problem_order(len(problems), policy.seed)
-    permutations = random.Random(f"permuted {policy.seed}")
-    steps_per_epoch = len(problems) // settings.prompts
-    group = settings.rollouts
+    dealer = random.Random(f"dealer {policy.seed}")
     trained: list[dict[str, float]] = []
+    blocks: list[dict[str, float]] = []
     curve: list[dict[str, float]] = []
 
     def add_point(step: int) -> None:
-        if step % settings.curve_every == 0:
-            point = evaluate(policy, client, curve_problems, settings.samples)
-            curve.append({"step": step, **point})
+        point = evaluate(policy, client, held_out[: settings.curve_problems], 1)
+        curve.append({"step": step, **point})
 
     add_point(0)
     for step in range(1, settings.steps + 1):
-        batch = [problems[next(order)] for _ in range(settings.prompts)]
-        responses = policy.sample(batch, group)
+        batch = [problems[next(order)] for _ in range(settings.responses // group)]
+        responses = sample(policy.model, batch, group, policy.generator, policy.max_tokens)
         texts = list(map(TOKENS.text, responses))
         each = [problem for problem in batch for _ in range(group)]
         # The curriculum has two stages of equal length.
         epoch = int(step > settings.steps // 2)
-        name = growth.dataset if growth else arm.nodes
-        scores = score(client, each, texts, arm.reward, name, epoch=epoch, spans=arm.step_credit)
-        # The outcome, as long as a problem has no nodes.
-        rewards = [_known(s.acc if s.reward is None else s.reward) for s in scores]
-        weight = arm.reward.ncr_weight(epoch)
+        scores = score(client, each, texts, arm.reward, arm.nodes, epoch)
+        rewards = [_known(s.reward) for s in scores]
         if arm.permuted:
-            rewards = permuted(rewards, scores, weight, group, permutations)
-        if arm.step_credit:
-            advantages = _step_advantages(responses, scores, weight, group)
-        else:
-            advantages = group_advantages(rewards, group)[:, None].expand(-1, policy.max_tokens)
+            rewards = permuted_rewards(scores, arm.reward, group, dealer)
+        advantages = group_advantages(rewards, group, arm.divided)
         prompts = [TOKENS.prompt(problem.problem) for problem in each]
         policy.update(prompts, responses, advantages)
         row = figures(texts, list(map(len, responses)), scores, policy.max_tokens)
+        # No group is of one reward in all its responses: the step has a gradient everywhere.
+        row["spread"] = fmean(bool(part.any()) for part in advantages.view(-1, group))
         trained.append({"reward": fmean(rewards), **row})
-        if growth:
-            number = (step - 1) // steps_per_epoch
-            growth.see(number, each, texts, [s.acc == 1 for s in scores])
-            if step % steps_per_epoch == 0:
-                growth.grow(number)
-        add_point(step)
-    final = {}
-    for name, rows in held_out.items():
-        values = evaluate(policy, client, rows, settings.samples)
-        values["greedy"] = evaluate(policy, client, rows, 1, greedy=True)["acc"]
-        final[name] = {figure: round(value, 5) for figure, value in values.items()}
+        if step % settings.curve_every == 0:
+            add_point(step)
+            blocks.append({name: fmean(r[name] for r in trained) for name in trained[0]})
+            trained.clear()
+    final = evaluate(policy, client, held_out[: settings.final_problems], settings.samples)
     return {
-        "train": _columns(trained),
+        # Means of the steps between two points of the curve.
+        "train": _columns(blocks),
         "curve": _columns(curve),
-        "final": final,
-        "cpu_seconds": round(time.process_time() - started, 1),
+        "final": {name: round(value, 5) for name, value in final.items()},
+        "cpu_seconds": round(time.process_time() - began_cpu, 1),
+        "seconds": round(time.monotonic() - began, 1),
     }
-
-
-def permuted(
-    rewards: Sequence[float],
-    scores: Sequence[Score],
-    ncr_weight: float,
-    size: int,
-    rng: random.Random,
-) -> list[float]:
-    """Return the rewards with the NCRs of each group permuted.
-
-    All permutations are equally likely, so a response gets its group's mean in expectation: the
-    expected advantage of the nodes that it reached is 0.
-    """
-    found: list[float] = []
-    for start in range(0, len(rewards), size):
-        own = [_known(given.ncr) for given in scores[start : start + size]]
-        of_group = rewards[start : start + size]
-        for reward, before, after in zip(of_group, own, rng.sample(own, size), strict=True):
-            found.append(reward + ncr_weight * (after - before))
-    return found
 
 
 def problem_order(count: int, seed: int) -> Iterator[int]:
@@ -292,30 +276,6 @@ def problem_order(count: int, seed: int) -> Iterator[int]:
     rng = random.Random(seed)
     while True:
         yield from rng.sample(range(count), count)
-
-
-def _step_advantages(
-    responses: list[list[int]], scores: Sequence[Score], ncr_weight: float, group: int
-) -> Tensor:
-    """Return the (n, longest) advantages of step credit, by the estimator that verl runs use."""
-    from consensuspr.client.verl.step_credit import step_advantage
-
-    width = max(map(len, responses))
-    rewards, mask = torch.zeros(len(responses), width), torch.zeros(len(responses), width)
-    for row, (response, given) in enumerate(zip(responses, scores, strict=True)):
-        mask[row, : len(response)] = 1
-        words = ["" if token == TOKENS.ids[END] else TOKENS.words[token] for token in response]
-
-        def decode(places: Sequence[int], words: list[str] = words) -> str:
-            return "".join(words[place] for place in places)
-
-        find = finder_of_decoding(range(len(words)), decode)
-        placed = place_reward(_known(given.reward), given, ncr_weight, find, [True] * len(words))
-        for token, amount in placed.items():
-            rewards[row, token] = amount
-    index = torch.arange(len(responses)) // group
-    advantages: Tensor = step_advantage(rewards, mask, index.numpy())[0]
-    return advantages
 
 
 def _known(value: float | None) -> float:

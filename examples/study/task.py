@@ -1,17 +1,18 @@
-"""Word problems in several stages, with several right ways and three styles to write them down.
+"""Word problems in stages whose answers are hard to guess: two numbers of three digits.
 
-    Mia has 12 pens, finds 5 and 3, buys 2 bags of 4, gives 6 and 2. How many?
+    Mia has 347 pens, finds 121 and 430, buys 2 bags of 50, ... How many before the last and now?
 
 A stage takes two equations, and there are two ways to most of them: one after the other
-(`12+5=17`, `17+3=20`) or together first (`5+3=8`, `12+8=20`).  A node by the author is reached
-either way: it lists the equations of both.  The last equation states the answer and is marked so
-(`is_final`): with `final_nodes=False` it is no part of the reward.
+(`347+121=468`, `468+430=898`) or together first (`121+430=551`, `347+551=898`).  A node by the
+author is reached either way, because it lists the equations of both.  The answer has two parts: the
+amounts before and after the last stage.  The equations that state them are final nodes, so that
+with `final_nodes=False` no node is a part of the answer.
 
-Styles: equations (`12+5=17`), prose (`12 plus 5 is 17`) and code, where results stand only where
-they are used again (`a=12+5`, `b=17+3`), so that a slip shows in the line after it.
+All numbers but the 2 or 3 of "2 bags" have three digits, and no operation carries.  A slip in any
+digit of any equation makes the answer wrong, and a second slip seldom repairs it.
 
-Numbers stay small and are a token each, so that a model of 0.3 million weights can learn the steps;
-what is hard is to be right in all of them.
+Styles: equations (`347+121=468`), prose (`347 plus 121 is 468`) and code, where a result stands
+only where it is used again (`a=347+121`, `b=468+430`).
 """
 
 from __future__ import annotations
@@ -24,25 +25,28 @@ from dataclasses import dataclass, replace
 from consensuspr.data import Node, Problem
 
 DATA_SOURCE = "stages"
-STAGES, LONGER_STAGES = 3, 4
-# Of the warm start, so that the models have seen longer problems.
-WARM_STAGES = (2, 3, 3, 4)
-LARGEST = 50
+STAGES = 3
+# Of the warm-up, so that the models have seen shorter problems.
+WARM_STAGES = (2, 3, 3)
+LEAST, LARGEST = 100, 999
 NAMES = ("Mia", "Tom", "Ana", "Lee", "Ida", "Max")
 ITEMS = ("pens", "nuts", "cards", "coins", "beads", "shells")
+KINDS = ("finds", "gives", "buys", "loses")
+BAGS = (2, 3)
 STYLES = ("equations", "prose", "code")
-# Of a response: as many as the longest problems need, and half as many again.
-MAX_RESPONSE_TOKENS = 64
 WORDS = {"+": " plus ", "-": " minus ", "*": " times "}
 FENCE, FENCE_END = "```python\n", "```\n"
-VARIABLES = "abcdefghijkl"
+VARIABLES = "abcdef"
+QUESTION = ". How many before the last and now?"
+# Of a response. A solution takes 41 at most, so there is room for six equations more.
+MAX_RESPONSE_TOKENS = 80
 
 # (left, sign, right): an equation without its result.
 Operation = tuple[int, str, int]
 
 
 def result_of(operation: Operation) -> int:
-    """Return what an operation gives."""
+    """Return the result of an operation."""
     left, sign, right = operation
     return {"+": left + right, "-": left - right, "*": left * right}[sign]
 
@@ -55,7 +59,7 @@ def equation(operation: Operation) -> str:
 
 @dataclass(frozen=True)
 class Stage:
-    """One clause of a problem, from the amount before it.
+    """One clause of a problem.
 
     Attributes:
         before: the amount that the stage begins with.
@@ -103,15 +107,20 @@ class Story:
     @property
     def text(self) -> str:
         clauses = "".join(stage.text for stage in self.stages)
-        return f"{self.name} has {self.stages[0].before} {self.item}{clauses}. How many?"
+        return f"{self.name} has {self.stages[0].before} {self.item}{clauses}{QUESTION}"
 
     @property
-    def answer(self) -> int:
-        return self.stages[-1].after
+    def answer(self) -> str:
+        """The amounts before and after the last stage."""
+        return f"{self.stages[-1].before}, {self.stages[-1].after}"
 
     def operations(self, rng: random.Random) -> list[Operation]:
-        """Return the operations of a right solution; each stage is done in a way drawn by `rng`."""
+        """Return the operations of a right solution; `rng` draws the way of each stage."""
         return [operation for stage in self.stages for operation in rng.choice(stage.ways)]
+
+    def solution(self, rng: random.Random) -> str:
+        """Return a right solution in ways and a style that `rng` draws."""
+        return write(self.operations(rng), rng.choice(STYLES), self.answer)
 
     def nodes(self) -> list[Node]:
         """Return two nodes a stage: the first equations of all ways, and the amount after it."""
@@ -119,8 +128,8 @@ class Story:
         for number, stage in enumerate(self.stages, start=1):
             for part, name in enumerate(("halfway", "after")):
                 expressions = tuple(equation(way[part]) for way in stage.ways)
-                final = name == "after" and number == len(self.stages)
                 node = Node(f"{name}-{number}", expressions, f"{name} stage {number}", "equation")
+                final = name == "after" and number >= len(self.stages) - 1
                 nodes.append(replace(node, is_final=final))
         return nodes
 
@@ -130,14 +139,14 @@ class Story:
             problem_id=problem_id,
             data_source=DATA_SOURCE,
             problem=self.text,
-            ground_truth=str(self.answer),
+            ground_truth=self.answer,
             nodes=tuple(self.nodes()),
             split=split,
         )
 
 
-def write(operations: Sequence[Operation], style: str) -> str:
-    """Return the solution that does these operations, in one of `STYLES`, up to its answer."""
+def write(operations: Sequence[Operation], style: str, answer: str) -> str:
+    """Return the solution that does these operations, in one of `STYLES`, with its answer."""
     lines = []
     for number, operation in enumerate(operations):
         left, sign, right = operation
@@ -150,7 +159,7 @@ def write(operations: Sequence[Operation], style: str) -> str:
     body = "".join(lines)
     if style == "code":
         body = f"{FENCE}{body}{FENCE_END}"
-    return f"{body}Answer: {result_of(operations[-1])}"
+    return f"{body}Answer: {answer}"
 
 
 _WRITTEN = re.compile(r"(\d+)(?: (plus|minus|times) |([-+*]))(\d+)(?:(?:=| is )(\d+))?\n")
@@ -177,6 +186,13 @@ def equations_in(response: str) -> list[str]:
     return found
 
 
+def is_true(stated: str) -> bool:
+    """Return whether an equation of :func:`equations_in` is true."""
+    match = re.fullmatch(r"(\d+)([-+*])(\d+)=(-?\d+)", stated)
+    assert match, stated
+    return result_of((int(match[1]), match[2], int(match[3]))) == int(match[4])
+
+
 def draw_stories(
     seed: int, stages: Sequence[int] = (STAGES,), avoid: Collection[str] = ()
 ) -> Iterator[Story]:
@@ -196,37 +212,52 @@ def draw_stories(
 
 
 def _draw(rng: random.Random, count: int) -> Story:
-    amount = rng.randint(5, 25)
+    amount = rng.randint(LEAST, LARGEST)
     stages: list[Stage] = []
     while len(stages) < count:
-        kind = rng.choice(("finds", "gives", "buys", "loses"))
-        first = rng.randint(2, 9 if kind in ("finds", "gives") else 4)
-        stage = Stage(amount, kind, first, rng.randint(2, 9))
-        if 2 <= stage.after <= LARGEST:
-            stages.append(stage)
-            amount = stage.after
+        kind = rng.choice(KINDS)
+        numbers = _numbers(rng, amount, kind)
+        if numbers:
+            stages.append(Stage(amount, kind, *numbers))
+            amount = stages[-1].after
     return Story(rng.choice(NAMES), rng.choice(ITEMS), tuple(stages))
 
 
+def _numbers(rng: random.Random, amount: int, kind: str) -> tuple[int, int] | None:
+    """Return the two numbers of a stage, drawn so that nothing carries; None if there are none."""
+    bags = rng.choice(BAGS)
+    first = second = 0
+    for place in (100, 10, 1):
+        # Numbers have three digits, and so has what is left.
+        least = int(place == 100)
+        digit = amount // place % 10
+        room = 9 - digit if kind in ("finds", "buys") else digit - least
+        if kind in ("finds", "gives"):
+            pairs = [
+                (one, other)
+                for one in range(least, room + 1)
+                for other in range(least, room - one + 1)
+            ]
+        else:
+            pairs = [(0, one) for one in range(least, room // bags + 1)]
+        if not pairs:
+            return None
+        one, other = rng.choice(pairs)
+        first, second = first + place * one, second + place * other
+    return first or bags, second
+
+
 def vocabulary() -> list[str]:
-    """Return the tokens that any problem and any solution is made of."""
-    clauses = [f", {kind} " for kind in ("finds", "gives", "buys", "loses")]
+    """Return the tokens that any problem and any solution is made of; a number is one token.
+
+    Stored models depend on their order.
+    """
     return [
-        *map(str, range(LARGEST + 1)),
-        *WORDS,
-        *WORDS.values(),
-        "=",
-        " is ",
-        "\n",
-        FENCE,
-        FENCE_END,
+        *map(str, (*BAGS, *range(LEAST, LARGEST + 1))),
+        *(*WORDS, *WORDS.values(), "=", " is ", "\n", FENCE, FENCE_END),
         *(f"{name}=" for name in VARIABLES),
-        "Answer: ",
-        *NAMES,
-        " has ",
+        *("Answer: ", ", ", *NAMES, " has "),
         *(f" {item}" for item in ITEMS),
-        *clauses,
-        " and ",
-        " bags of ",
-        ". How many?",
+        *(f", {kind} " for kind in KINDS),
+        *(" and ", " bags of ", QUESTION),
     ]

@@ -104,7 +104,7 @@ def read_credentials(path: Path) -> bytes:
 
     with open(path, "rb", opener=opener) as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "is no regular file", os.fspath(path))
+            raise OSError(errno.EINVAL, "is not a regular file", os.fspath(path))
         raw = stream.read(_MAX_FILE_BYTES + 1)
     if len(raw) > _MAX_FILE_BYTES:
         raise OSError(errno.EFBIG, f"more than {_MAX_FILE_BYTES} bytes", os.fspath(path))

@@ -164,7 +164,7 @@ class DatasetMismatch(RewardServiceError):
     @classmethod
     def of(cls, name: str, digest: str, expected: str | None) -> Self:
         """Return the error for a dataset whose digest is not the expected one."""
-        return cls(f"dataset {name!r} has digest {digest}, expected is {expected}", digest)
+        return cls(f"dataset {name!r} has digest {digest}, expected {expected}", digest)
 
 
 class AccessDenied(RewardServiceError):

@@ -169,6 +169,8 @@ def test_of_a_step_with_validation_one_split_can_be_asked_for(
     none = run("explain", tmp_path, "--split", "dev")
     assert none.code == 2
     assert "has no sample with split 'dev'" in none.err
+    neither = run("explain", tmp_path, "--step", "9", "--split", "train")
+    assert (neither.code, "internal error" in neither.err) == (2, False)
 
 
 @pytest.mark.parametrize(

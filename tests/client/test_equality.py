@@ -149,7 +149,9 @@ def test_the_local_client_has_several_datasets_deadlines_and_an_end(dataset: Pat
     with LocalClient(dataset={"a": dataset, "b": dataset}, timeout_s=20) as client:
         assert [info.name for info in client.server_info().datasets] == ["a", "b"]
         assert client.score([], dataset="b").identity.dataset == "b"
-        with pytest.raises(InvalidRequest, match="dataset must be named, there are several: a, b"):
+        with pytest.raises(
+            InvalidRequest, match="dataset is required, because there are several: a, b"
+        ):
             client.score([])
         with pytest.raises(DeadlineExceeded):
             client.score([Rollout("ducks", RIGHT)] * 100, dataset="a", timeout_s=1e-9)

@@ -1,51 +1,43 @@
-"""The training loop of examples/study: against verl's GRPO, Hugging Face's Llama, a real server."""
+"""The training loop of examples/study: against verl's GRPO and Hugging Face's Llama; its runs."""
 
 from __future__ import annotations
 
-import gzip
-import json
+import math
 import random
-import re
-import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed: run make test-verl")
 
 import torch
+from arithmetic_grpo import model as of_examples
 from arithmetic_grpo.model import Llama, generate, response_log_probs, save, warm_up
 
-from consensuspr.client import LocalClient, Rollout
+from consensuspr.client import LocalClient
 from consensuspr.core import Matcher
-from consensuspr.data import open_writer, problem_to_row, read_problems
 from consensuspr.scoring.types import Score, Status
-from examples.study import inputs, task, weak
-from examples.study.arms import (
-    ARMS,
-    SWAPPED,
-    counted,
-    formal,
-    random_nodes,
-    shuffled,
+from examples.study import task
+from examples.study.grpo import (
+    EVALUATED,
+    Policy,
+    figures,
+    group_advantages,
+    permuted_rewards,
+    policy_loss,
+    problem_order,
+    score,
 )
-from examples.study.grpo import group_advantages, permuted, policy_loss, problem_order
-from examples.study.inputs import TOKENS
-from examples.study.runner import (
-    HERE,
-    Plan,
-    Run,
-    Study,
-    chosen_rates,
-    counting_runs,
-    rate_runs,
-    second_runs,
-)
+from examples.study.model import TOKENS, StudyModel, load_start, rounded, sample, save_start
+from examples.study.nodes import Nodes, Problems, counted, random_nodes, shuffled
+from examples.study.plan import ARMS, LEVELS, RATES, Plan, Run, area, chosen_rates, starts
+from examples.study.runner import HERE, Study, Table
+from examples.study.starts import Inputs, _closest, _solutions
 
 # On a busy machine, threads of torch wait for each other most of the time.
 torch.set_num_threads(1)
@@ -56,14 +48,19 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def stories() -> list[task.Story]:
-    return list(islice(task.draw_stories(1), 40))
+    return list(islice(task.draw_stories(1), 12))
+
+
+@pytest.fixture(scope="module")
+def problems() -> Problems:
+    return Problems.drawn(train=40, evaluated=8)
 
 
 @pytest.fixture(scope="module")
 def model() -> Llama:
     """A model that has learned next to nothing: its responses end anywhere."""
-    model = Llama(len(TOKENS.words), seed=0)
-    solutions = inputs.solutions(task.draw_stories(2), random.Random(0))
+    model = StudyModel(seed=0)
+    solutions = _solutions(task.draw_stories(2), random.Random(0))
     warm_up(model, TOKENS, solutions, steps=5, batch=64)
     return model
 
@@ -138,15 +135,15 @@ def test_sampling_is_from_the_model_that_is_trained(
 ) -> None:
     """Prompts of several lengths, rows that end and leave: every probability is the model's."""
     drawn: list[Any] = []
-    multinomial = torch.multinomial
+    draw = of_examples._draw
 
-    def record(probabilities: Any, count: int, generator: Any) -> Any:
-        chosen = multinomial(probabilities, count, generator=generator)
-        drawn.append(probabilities.gather(1, chosen)[:, 0])
+    def record(logits: Any, generator: Any) -> Any:
+        chosen = draw(logits, generator)
+        drawn.append(logits.softmax(dim=-1).gather(1, chosen[:, None])[:, 0])
         return chosen
 
-    monkeypatch.setattr(torch, "multinomial", record)
-    longer = list(islice(task.draw_stories(3, (4,)), 4))
+    monkeypatch.setattr(of_examples, "_draw", record)
+    longer = list(islice(task.draw_stories(3, (5,)), 4))
     prompts, responses = _sampled(model, [*stories[:4], *longer], 4)
     assert len({len(prompt) for prompt in prompts}) > 1
     lengths = {len(response) for response in responses}
@@ -161,6 +158,16 @@ def test_sampling_is_from_the_model_that_is_trained(
         assert (expected[:, None] - row).abs().min(dim=1).values.max() < 1e-5
 
 
+def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
+    logits = torch.tensor([[0.0, 2.0, -math.inf, 1.0], [3.0, -1.0, 0.0, -math.inf]])
+    generator = torch.Generator().manual_seed(0)
+    chosen = of_examples._draw(logits.repeat(20_000, 1), generator).view(-1, 2)
+    for row, expected in enumerate(logits.softmax(dim=-1)):
+        shares = chosen[:, row].bincount(minlength=4) / 20_000
+        torch.testing.assert_close(shares, expected, rtol=0, atol=0.02)
+        assert not shares[expected == 0].any()
+
+
 def test_hugging_face_s_llama_is_the_same_model(
     model: Llama,
     stories: list[task.Story],
@@ -172,7 +179,8 @@ def test_hugging_face_s_llama_is_the_same_model(
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     rng = random.Random(0)
     for story, style in zip(stories, [*task.STYLES] * 3, strict=False):
-        prompt, text = TOKENS.prompt(story.text), task.write(story.operations(rng), style)
+        prompt = TOKENS.prompt(story.text)
+        text = task.write(story.operations(rng), style, story.answer)
         messages = [{"role": "user", "content": story.text}]
         assert prompt == tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_dict=False
@@ -188,297 +196,192 @@ def test_hugging_face_s_llama_is_the_same_model(
 
 
 @pytest.fixture(scope="module")
-def client(
-    stories: list[task.Story], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LocalClient]:
-    path = tmp_path_factory.mktemp("study") / "author.jsonl"
-    with open_writer(path) as out:
-        for number, story in enumerate(stories):
-            out.write(problem_to_row(story.problem(f"train-{number}", "train")))
-    with LocalClient(dataset=path) as client:
+def client(problems: Problems) -> Iterator[LocalClient]:
+    of_random = {problem.problem_id: [["1+1=2"]] * 4 for problem in problems.train}
+    with problems.scoring(list(Nodes), of_random) as client:
         yield client
 
 
 @pytest.mark.parametrize("style", task.STYLES)
-def test_every_right_way_covers_the_author_s_nodes(
-    client: LocalClient, stories: list[task.Story], style: str
+def test_every_right_way_has_the_whole_reward(
+    client: LocalClient, problems: Problems, style: str
 ) -> None:
     rng = random.Random(1)
-    rollouts = [
-        Rollout(f"train-{number}", task.write(story.operations(rng), style))
-        for number, story in enumerate(stories)
-        for _ in range(4)
-    ]
-    assert len({rollout.response for rollout in rollouts}) > 2 * len(stories)
-    spec = weak.REWARDS["answered"]
-    for score in client.score(rollouts, reward=spec, answer_rule="dapo"):
-        assert (score.acc, score.ncr, score.guard, score.reward) == (1, 1, 1, 1)
-        # Three stages of two nodes, of which the last states the answer.
-        assert score.num_nodes == 5
+    drawn = {story.text: story for story in islice(task.draw_stories(50), 200)}
+    known = [problem for problem in problems.train if problem.problem in drawn] * 4
+    assert len(known) > 40
+    of = [drawn[problem.problem] for problem in known]
+    texts = [task.write(story.operations(rng), style, story.answer) for story in of]
+    assert len(set(texts)) > 2 * len(known) / 4
+    assert max(len(TOKENS.response(text)) for text in texts) <= 41
+    for name, arm in ARMS.items():
+        scores = score(client, known, texts, arm.reward, arm.nodes)
+        if name in ("random", "shuffled"):
+            assert all((s.ncr or 0) < 0.5 and s.acc == 1 for s in scores)
+            continue
+        # Three stages of two nodes, of which the last two stages state the answer.
+        seen = {(s.acc, s.ncr, s.guard, s.reward, s.num_nodes) for s in scores}
+        assert seen == {(1, 1, 1, 1, 4)}, name
+    scores = score(client, known, texts, EVALUATED, Nodes.AUTHOR)
+    of_texts = figures(texts, [1] * len(texts), scores, 80)
+    assert {of_texts[name] for name in ("acc", "throughout", "stated", style)} == {1}
 
 
 @pytest.mark.parametrize("style", task.STYLES)
-def test_a_slip_costs_nodes_in_every_style(
-    client: LocalClient, stories: list[task.Story], style: str
+def test_a_right_answer_behind_a_slip_is_not_right_throughout(
+    client: LocalClient, problems: Problems, style: str
 ) -> None:
-    """Equations are found in any style, and one that is wrong reaches no node."""
-    for number, story in enumerate(stories[:10]):
-        ways = story.operations(random.Random(number))
+    drawn = {story.text: story for story in islice(task.draw_stories(50), 200)}
+    for problem in problems.train[:10]:
+        story = drawn[problem.problem]
+        ways = story.operations(random.Random(0))
         left, sign, right = ways[2]
-        text = task.write([*ways[:2], (left + 1, sign, right), *ways[3:]], style)
+        slip = (left + 1, sign, right)
+        text = task.write([*ways[:2], slip, *ways[3:]], style, story.answer)
         assert task.style_of(text) == style
         assert len(task.equations_in(text)) == 6
-        spec = ARMS["linear"].reward
-        [score] = client.score([Rollout(f"train-{number}", text)], reward=spec, answer_rule="dapo")
-        assert score.num_matched == 4
+        scores = score(client, [problem], [text], EVALUATED, Nodes.AUTHOR)
+        # In code, the result before the slip may not be written any more.
+        assert scores[0].acc == 1 and scores[0].num_matched in (5, 4 if style == "code" else 5)
+        assert figures([text], [1], scores, 80)["throughout"] == 0
 
 
-def test_responses_end_at_the_arm_s_limit(model: Llama, stories: list[task.Story]) -> None:
-    for most in (1, 64, 192):
-        assert max(map(len, _sampled(model, stories[:8], 8, most)[1])) == most
-
-
-def test_without_a_generator_each_token_is_the_most_likely(
-    model: Llama, stories: list[task.Story]
+@pytest.mark.parametrize(
+    ("answer", "acc"), [("{0}, {1}", 1), ("{1}, {0}", 0), ("{1}", 0), ("{0}, 100", 0), ("", 0)]
+)
+def test_both_parts_of_the_answer_have_to_be_right(
+    client: LocalClient, problems: Problems, answer: str, acc: int
 ) -> None:
-    prompts = [TOKENS.prompt(story.text) for story in stories[:4]]
-    responses = generate(model, TOKENS, prompts, 1, None, 64)
-    for prompt, response in zip(prompts, responses, strict=True):
-        likely = model.logits(model(torch.tensor([prompt + response]))).argmax(dim=-1)[0]
-        assert likely[len(prompt) - 1 : -1].tolist() == response
+    problem = problems.train[0]
+    text = f"Answer: {answer.format(*str(problem.ground_truth).split(', '))}"
+    [given] = score(client, [problem], [text], ARMS["linear"].reward, Nodes.AUTHOR)
+    assert given.acc == acc
 
 
-def test_shuffled_problems_have_the_nodes_of_others(stories: list[task.Story]) -> None:
-    problems = [story.problem(f"train-{n}", "train") for n, story in enumerate(stories)]
-    mixed = shuffled(problems, seed=1)
-    own = [counted(problem) for problem in problems]
+def test_no_operation_carries(stories: list[task.Story]) -> None:
+    for story in stories:
+        for left, sign, right in (o for s in story.stages for way in s.ways for o in way):
+            assert right > 99 and 99 < task.result_of((left, sign, right)) < 1000
+            for one, other in zip(*(map(int, f"{n:03}") for n in (left, right)), strict=True):
+                digit = {"+": one + other, "-": one - other, "*": left * other}[sign]
+                assert 0 <= digit <= 9
+
+
+def test_equations_of_any_text_are_judged() -> None:
+    text = "```python\na=206-208\n```\n3*120=360\n101 plus 2 is 104\nb=7=7\n"
+    stated = task.equations_in(text)
+    assert stated == ["206-208=-2", "3*120=360", "101+2=104"]
+    assert list(map(task.is_true, stated)) == [True, True, False]
+
+
+def test_no_problem_is_in_two_sets() -> None:
+    problems = Problems.drawn(60, 40)
+    sizes = [len(getattr(problems, name)) for name in problems.__dataclass_fields__]
+    assert sizes == [60, 40, 20, 20, 40]
+    assert len(problems.texts) == sum(sizes)
+    assert problems == Problems.drawn(60, 40)
+
+
+def test_shuffled_problems_have_the_nodes_of_others(problems: Problems) -> None:
+    mixed = shuffled(problems.train, seed=1)
+    own = [counted(problem) for problem in problems.train]
     theirs = [counted(problem) for problem in mixed]
     assert all(a != b for a, b in zip(own, theirs, strict=True))
     assert sorted(map(repr, own)) == sorted(map(repr, theirs))
-    assert [p.ground_truth for p in mixed] == [p.ground_truth for p in problems]
+    assert [p.budget for p in mixed] == [p.budget for p in problems.train]
+    assert all(problem.budget is not None for problem in mixed)
+    [first, *_] = problems.dataset(Nodes.UNBUDGETED, {})
+    assert first == replace(problems.train[0], budget=None)
 
 
-def test_random_nodes_are_as_many_and_as_often_reached(stories: list[task.Story]) -> None:
-    """From texts of which half are wrong somewhere; what they reach tells little of the rest."""
+def test_random_nodes_are_as_many_and_reached_as_often_by_steps_as_by_others(
+    stories: list[task.Story],
+) -> None:
+    """By texts that they are not made of too; half of the equations are wrong."""
     rng = random.Random(7)
-    rates, of_random, together = [], [], []
+    by_steps = by_all = 0
     for number, story in enumerate(stories):
         problem = story.problem(f"train-{number}", "train")
         texts = []
-        for _ in range(48):
+        for _ in range(96):
             ways = story.operations(rng)
-            wrong = [(left + rng.choice((0, 0, 1, 2)), sign, right) for left, sign, right in ways]
-            texts.append(task.write(wrong, rng.choice(task.STYLES)))
-        covers = inputs.covers(problem)
-        of_chance = random_nodes(problem, texts, covers, seed=3)
-        assert len(of_chance.nodes) == len(counted(problem))
-        assert of_chance == random_nodes(problem, texts, covers, seed=3)
-        by_chance = inputs.covers(of_chance)
-        real = [sum(covers(text)) for text in texts]
-        chance = [sum(by_chance(text)) for text in texts]
-        rates.append(sum(real) / len(texts) / 5)
-        of_random.append(sum(chance) / len(texts) / 5)
-        together.append(torch.corrcoef(torch.tensor([real, chance]).float())[0, 1].item())
-    assert sum(of_random) == pytest.approx(sum(rates), rel=0.1)
-    assert abs(sum(together) / len(together)) < 0.2
+            # Some are stated often and some once.
+            off = (0, 0, 0, 1, 2, rng.randrange(3, 50))
+            wrong = [(left + rng.choice(off), sign, right) for left, sign, right in ways]
+            texts.append(task.write(wrong, rng.choice(task.STYLES), story.answer))
+        made_of, texts = texts[:64], texts[64:]
+        chance = random_nodes(problem, made_of, seed=3)
+        assert len(chance) == len(counted(problem)) == 4
+        assert chance == random_nodes(problem, made_of, seed=3)
+        steps = {equation for node in problem.nodes for equation in node.expressions}
+        listed = sorted(set().union(*chance))
+        reaches = Matcher([[equation] for equation in listed], expand=True).match
+        for text in texts:
+            found = set(compress(listed, reaches(text)))
+            by_all += len(found)
+            by_steps += len(found & steps)
+    assert by_all > 500
+    assert by_steps / by_all == pytest.approx(0.5, abs=0.07)
 
 
-def test_a_weak_start_has_the_noise_that_leaves_its_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks: list[float] = []
-
-    def share(noise: float, *_: Any, **__: Any) -> float:
-        looks.append(noise)
-        return max(0.0, 0.1 - noise / 4)
-
-    monkeypatch.setattr(inputs, "_right_throughout", share)
-    monkeypatch.setattr(inputs.Inputs, "problems", lambda self: {"selection": []})
-    monkeypatch.setattr(inputs.Inputs, "model", lambda self, number, noise: noise)
-    of = inputs.Inputs(tmp_path)
-    noise, left = of.weak_start(0, 0.01)
-    assert 0.008 <= left <= 0.012 and left == pytest.approx(0.1 - noise / 4, abs=1e-4)
-    assert of.weak_start(1, 0.03) != (noise, left)
-    count = len(looks)
-    assert of.weak_start(0, 0.01) == (noise, left) and len(looks) == count
-    with pytest.raises(SystemExit, match=r"leaves 20.0% of its responses right throughout"):
-        of.weak_start(0, 0.2)
+def test_permuted_ncr_stays_in_its_group_and_says_nothing_of_a_response() -> None:
+    ncr = [0.0, 0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 1.0]
+    acc = [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
+    scores = [Score(Status.OK, acc=a, ncr=n) for a, n in zip(acc, ncr, strict=True)]
+    reward, rng = ARMS["permuted"].reward, random.Random(1)
+    draws = torch.tensor([permuted_rewards(scores, reward, 4, rng) for _ in range(2000)])
+    dealt = 2 * draws - torch.tensor(acc)
+    assert all(sorted(draw[:4]) == ncr[:4] and draw[4:] == ncr[4:] for draw in dealt.tolist())
+    torch.testing.assert_close(dealt.mean(dim=0)[:4], torch.full((4,), 0.375), atol=0.03, rtol=0)
 
 
-@pytest.mark.parametrize("name", [weak.UNSOLVED, weak.BUDGETS])
-def test_right_solutions_of_the_unsolved_problems_keep_their_reward(
-    tmp_path: Path, name: str
-) -> None:
-    plan = weak.WeakPlan(train=12, test=1)
-    weak.write_unsolved(plan, tmp_path)
-    path = weak.unsolved(tmp_path, name)
-    stored = [problem.budget is not None for problem in read_problems(path)]
-    assert stored == [name == weak.BUDGETS] * plan.train + [False]
-    stories = islice(task.draw_stories(weak.UNSOLVED_SEED, (weak.UNSOLVED_STAGES,)), plan.train)
-    rollouts = [
-        Rollout(f"train-{number}", task.write(story.operations(random.Random(number)), style))
-        for number, story in enumerate(stories)
-        for style in task.STYLES
-    ]
-    with LocalClient(dataset=path) as client:
-        for spec in weak.REWARDS.values():
-            scores = client.score(rollouts, reward=spec, answer_rule="dapo")
-            assert {score.reward for score in scores} == {1}
+def test_a_start_is_stored_in_8_bits(tmp_path: Path, model: Llama, problems: Problems) -> None:
+    save_start(rounded(model), tmp_path / "start.npz")
+    assert (tmp_path / "start.npz").stat().st_size < 360_000
+    again = load_start(tmp_path / "start.npz")
+    ids = torch.tensor([TOKENS.prompt(problems.train[0].problem)])
+    with torch.no_grad():
+        ours, theirs = model.logits(model(ids)), again.logits(again(ids))
+    assert (ours - theirs).abs().max() < 0.02 * ours.abs().max()
+    # What is rounded once stays as it is.
+    for name, value in rounded(again).items():
+        np.testing.assert_allclose(value, rounded(model)[name], rtol=1e-5, atol=0)
 
 
-def test_the_table_of_weak_starts_pairs_the_arms_by_seed() -> None:
-    watched = dict.fromkeys(("throughout", "ncr", "by_code", "unanswered", "stated", "greedy"), 0.5)
+def test_the_start_with_the_nearest_share_is_taken() -> None:
+    shares = {at: at**3 / 1e8 for at in range(5, 500, 5)}
+    looked: list[int] = []
 
-    def row(arm: str, seed: int, acc: float) -> dict[str, Any]:
-        run = {"kind": weak.USUAL, "arm": arm, "seed": seed}
-        return {"run": run, "before": {"acc": 0.02, **watched}, "after": {"acc": acc, **watched}}
+    def share(at: int) -> float:
+        looked.append(at)
+        return shares[at]
 
-    table = weak.weak_table(
-        [row(weak.BEFORE, 0, 0.1), row("written", 0, 0.3), row(weak.BEFORE, 1, 0.2),
-         row("written", 1, 0.4), row("written", 2, 0.5)]
-    )  # fmt: skip
-    before, written = table.splitlines()[2:]
-    assert before.startswith("| usual | computed | 2 | 2.0% → 15.0% |") and before.endswith("– |")
-    assert written.startswith("| usual | written | 3 | 2.0% → 40.0% |") and "| +20.0 (" in written
+    assert _closest(sorted(shares), share, 0.01) == 100
+    assert len(set(looked)) <= 7
+    assert _closest(sorted(shares), share, 0.9) == 450
 
 
-def test_permuted_rewards_permute_the_ncrs_of_each_group() -> None:
-    """What a response reached does not decide which NCR it gets; what it answered counts."""
-    scores = [
-        Score(status=Status.OK, acc=float(n % 2), ncr=n / 16, reward=n % 2 / 2 + n / 32)
-        for n in range(16)
-    ]
-    own = [given.reward or 0.0 for given in scores]
-    rng = random.Random(4)
-    drawn = [permuted(own, scores, 0.5, 8, rng) for _ in range(4000)]
-    for rewards in drawn[:20]:
-        for start in (0, 8):
-            left = [r - 0.5 * (n % 2) for n, r in enumerate(rewards[start : start + 8])]
-            reached = [0.5 * (given.ncr or 0.0) for given in scores[start : start + 8]]
-            assert sorted(left) == pytest.approx(sorted(reached))
-    means = [sum(column) / len(drawn) for column in zip(*drawn, strict=True)]
-    expected = [0.5 * (n % 2) + 0.5 * ((0, 8)[n >= 8] + 3.5) / 16 for n in range(16)]
-    assert means == pytest.approx(expected, abs=0.01)
+def test_a_step_whose_advantages_are_0_moves_by_momentum_alone(problems: Problems) -> None:
+    """As in verl, where the gradient is 0 then, and not missing."""
 
+    def moved(advantages: list[float], skipped: bool) -> list[torch.Tensor]:
+        policy = Policy(StudyModel(seed=1), 1e-3, 0, 8)
+        responses = sample(policy.model, problems.train[:4], 1, policy.generator, 8)
+        prompts = [TOKENS.prompt(problem.problem) for problem in problems.train[:4]]
+        policy.update(prompts, responses, torch.tensor([1.0, -1.0, 0.5, 0.0]))
+        before = [p.detach().clone() for p in policy.model.parameters()]
+        if skipped:
+            policy.update(prompts, responses, torch.zeros(4))
+        else:
+            for parameter in policy.model.parameters():
+                parameter.grad.zero_()
+            policy.optimizer.step()
+        return [p.detach() - old for p, old in zip(policy.model.parameters(), before, strict=True)]
 
-def test_any_answer_line_has_the_node_of_form(stories: list[task.Story]) -> None:
-    [node] = formal(stories[0].problem("train-0", "train")).nodes
-    reached = Matcher([node.expressions], expand=True).match
-    assert reached("7+5=12\nAnswer: 3") == [True]
-    assert reached("7+5=12\n7") == [False]
-
-
-def test_seeds_that_choose_rates_are_used_for_nothing_else() -> None:
-    plan = Plan()
-    tries = rate_runs(plan)
-    rates = SWAPPED | {run.arm: run.learning_rate for run in tries}
-    runs = counting_runs(plan, rates)
-    assert not {run.seed for run in tries} & {run.seed for run in runs}
-    assert len({run.name for run in [*tries, *runs]}) == len(tries) + len(runs)
-    primary = [run for run in runs if run.arm == "linear"]
-    assert sorted(run.warm_start for run in primary) == [0] * 4 + [1] * 4 + [2] * 4
-
-
-def test_the_committed_results_are_those_of_the_plan() -> None:
-    study = Study(HERE, Plan())
-    rates = SWAPPED | chosen_rates(study.plan, study.results(rate_runs(study.plan)))
-    runs = [*counting_runs(study.plan, rates), *second_runs(study.plan)]
-    assert len(study.results(runs)) == len(runs) == 208
-
-
-def _study(folder: Path) -> Study:
-    """Return a study with inputs and without results."""
-    study = Study(folder, Plan())
-    study.inputs.folder.mkdir()
-    study.inputs.facts.write_text(json.dumps({"digest": "of these inputs"}))
-    return study
-
-
-def test_the_table_keeps_every_row_and_takes_lines_at_its_end(tmp_path: Path) -> None:
-    """Those that `gzip -c more.jsonl >> results.jsonl.gz` adds, too."""
-    study = _study(tmp_path)
-    runs = [*rate_runs(study.plan), *weak.WeakPlan().runs()]
-    study.add(study.identity(runs[0]))
-    lines = "".join(f"{json.dumps(study.identity(run))}\n" for run in runs[1:])
-    with study.table.open("ab") as out:
-        out.write(gzip.compress(lines.encode()))
-    assert [Run(**row["run"]) for row in study.results(runs)] == runs
-    study.add(study.identity(replace(runs[0], seed=901)))
-    assert len(study.rows()) == len(runs) + 1
-
-
-def test_a_failed_run_keeps_the_results_of_the_others(tmp_path: Path) -> None:
-    study = _study(tmp_path)
-    runs = rate_runs(study.plan, ("outcome", "linear"))
-    rows = {run: {**study.identity(run), "cpu_seconds": 1.0} for run in runs[:6]}
-    lines: list[str] = []
-    with ThreadPoolExecutor(1) as pool:
-        with pytest.raises(KeyError):
-            study.do(runs, rows.__getitem__, pool, lines.append)
-        assert study.results(runs) == list(rows.values())
-        assert len(lines) == 6
-        study.do(runs[:6], rows.__getitem__, pool, lines.append)
-    assert len(lines) == 6, "finished runs are done again"
-
-
-def test_the_rate_with_the_best_accuracy_is_chosen_and_of_equals_the_lower() -> None:
-    def tried(arm: str, rate: float, seed: int, acc: float) -> dict[str, Any]:
-        run = {"arm": arm, "learning_rate": rate, "seed": seed}
-        return {"run": run, "final": {"selection": {"acc": acc}}}
-
-    plan = Plan(rates=(1e-4, 3e-4), rate_seeds=(100, 101))
-    results = [
-        *(tried("max", 3e-4, seed, 0.2) for seed in (100, 101)),
-        *(tried("max", 1e-4, seed, 0.2) for seed in (100, 101)),
-        tried("linear", 1e-4, 100, 0.5),
-        tried("linear", 1e-4, 101, 0.1),
-        tried("linear", 3e-4, 100, 0.35),
-        tried("linear", 3e-4, 101, 0.3),
-        # Not all of its tries are there yet.
-        *(tried("format", 3e-4, seed, 0.9) for seed in (100, 101)),
-    ]
-    rates = chosen_rates(plan, results)
-    assert rates == {"max": 1e-4, "linear": 3e-4}
-    assert {run.arm for run in counting_runs(plan, rates)} == {"max", "linear", "built-linear"}
-
-
-def _write_result(study: Study, run: Run, acc: float) -> None:
-    names = ("throughout", "ncr", "ncr_wrong", "stated", "duplicates", "tokens", "unended")
-    figures = {"acc": acc, **dict.fromkeys((*names, *task.STYLES), 0.5)}
-    curves = {name: [0.1, 0.2] for name in ("acc", "ncr", "throughout")}
-    result = {
-        **study.identity(run),
-        "commit": "c0ffee",
-        "machine": "a core",
-        "curve": {"step": [0, 20], **curves},
-        "final": dict.fromkeys(("held-out", "longer", "selection"), figures),
-        "cpu_seconds": 360.0,
-    }
-    study.add(result)
-
-
-def test_a_page_is_written_once_all_runs_are_there(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    from examples.study.__main__ import PAGE, SMOKE, report
-
-    study = replace(_study(tmp_path), plan=SMOKE)
-    rates = dict.fromkeys(ARMS, 3e-4) | SWAPPED
-    runs = [*rate_runs(SMOKE), *counting_runs(SMOKE, rates), *second_runs(SMOKE)]
-    for run in runs[:-1]:
-        _write_result(study, run, 0.5 + 0.1 * (run.arm == "linear"))
-    page = Path(shutil.copy(PAGE, tmp_path))
-    with pytest.raises(SystemExit, match="has 3 of 4 runs"):
-        report(folder=tmp_path, page=page, smoke=True)
-    _write_result(study, runs[-1], 0.5)
-    report(folder=tmp_path, page=page, smoke=True)
-    text = page.read_text()
-    assert "| linear − outcome | 1 | +10.0 |" in text and "| linear − outcome | 12 |" not in text
-    pictures = re.findall(r"\(images/(.+?)\)", text)
-    assert len(pictures) == 4
-    assert all((tmp_path / "images" / name).exists() for name in pictures)
-    study.inputs.facts.write_text(json.dumps({"digest": "of others"}))
-    with pytest.raises(SystemExit, match="of other inputs or settings"):
-        report(folder=tmp_path, page=page, smoke=True)
+    ours, theirs = moved([0.0] * 4, True), moved([0.0] * 4, False)
+    assert any(change.any() for change in ours)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_a_seed_asks_every_problem_once_before_any_twice() -> None:
@@ -486,3 +389,120 @@ def test_a_seed_asks_every_problem_once_before_any_twice() -> None:
     assert all(sorted(asked[n : n + 30]) == list(range(30)) for n in (0, 30, 60))
     assert asked[:30] != asked[30:60]
     assert asked == list(islice(problem_order(30, seed=4), 90))
+
+
+def test_the_plan_has_the_runs_that_it_says() -> None:
+    plan = Plan()
+    runs = plan.runs(dict.fromkeys(ARMS, 1e-4))
+    assert len(set(runs)) == len(runs) == 292
+    parts = {part: [run for run in runs if run.part == part] for part in {r.part for r in runs}}
+    assert {part: len(found) for part, found in parts.items()} == {
+        "selection": 72, "main": 108, "groups": 16, "levels": 96,
+    }  # fmt: skip
+    assert not {run.seed for run in parts["selection"]} & {run.seed for run in parts["main"]}
+    pairs = {(run.start, run.seed) for run in parts["main"] if run.arm == "linear"}
+    assert len(pairs) == 12 and {start for start, _ in pairs} == {f"1-{x}" for x in "abcd"}
+    assert {run.level for run in parts["levels"]} == LEVELS.keys() - {"1"}
+    # Arms of a start and a seed share the random numbers, groups of both sizes too, and no others.
+    streams = {run.stream for run in [*parts["main"], *parts["groups"]]}
+    assert len(streams) == 12
+    assert not streams & {run.stream for run in [*parts["selection"], *parts["levels"]]}
+
+
+def _row(run: Run, height: float, **more: Any) -> dict[str, Any]:
+    heights = [0.0, height, height]
+    return {
+        "run": dict(run.__dict__),
+        "curve": {"step": [0, 100, 200], "greedy": heights},
+        "final": {"greedy": height},
+        "seconds": 60.0,
+        **more,
+    }
+
+
+def test_the_rate_with_the_best_mean_area_is_chosen_and_of_equals_the_lower() -> None:
+    plan = Plan(arms=("linear", "outcome"), main_starts=("1-a", "1-b"))
+    heights = {
+        ("linear", 1e-4): (0.9, 0.1), ("linear", 3e-4): (0.6, 0.5),
+        ("outcome", 1e-4): (0.2, 0.2), ("outcome", 3e-4): (0.3, 0.1),
+    }  # fmt: skip
+    rows = [
+        _row(run, heights[run.arm, run.learning_rate][run.start == "1-b"])
+        for run in plan.selection()
+    ]
+    assert area(rows[0]) == pytest.approx(0.75 * rows[0]["final"]["greedy"])
+    assert chosen_rates(rows) == {"linear": 3e-4, "outcome": 1e-4}
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    """The study in small with inputs that are no models, and without results."""
+    inputs = Inputs(tmp_path)
+    for path in (inputs.start("1-a"), inputs.of_random("1")):
+        path.write_bytes(b"made")
+    plan = Plan(
+        arms=("outcome", "linear"), levels=(), main_starts=("1-a",), main_seeds=(0,), group_seeds=()
+    )
+    return Study(plan, inputs, Table(tmp_path / "results.jsonl.gz"))
+
+
+def test_a_killed_study_goes_on_where_it_was(study: Study) -> None:
+    """Killed in a run, and while a row was written."""
+    begun: list[Run] = []
+    lines: list[str] = []
+
+    def perform(run: Run) -> dict[str, Any]:
+        begun.append(run)
+        if len(begun) == 3:
+            raise KeyboardInterrupt
+        return _row(run, 0.5 if run.learning_rate == RATES[1] else 0.1)
+
+    with pytest.raises(KeyboardInterrupt):
+        study.carry_out(perform, lines.append)
+    whole = study.table.path.read_bytes()
+    assert len(study.table.rows()) == 2
+    # Half of a third row.
+    study.table.path.write_bytes(whole + whole[:40])
+    assert len(study.table.rows()) == 2
+    study.carry_out(perform, lines.append)
+    assert study.table.path.read_bytes().startswith(whole)
+    assert len(begun) == 7 and len(study.table.rows()) == 6
+    assert lines[-1].startswith("[6 of 6] main linear 0.0003 1-a 0: greedy Acc 50.0%")
+    assert study.rates() == {"outcome": 3e-4, "linear": 3e-4}
+    study.carry_out(perform, lines.append)
+    assert len(begun) == 7, "finished runs are done again"
+
+
+def test_rows_of_other_inputs_and_damaged_tables_stop_the_study(study: Study) -> None:
+    study.carry_out(lambda run: _row(run, 0.5), lambda line: None)
+    study.inputs.start("1-a").write_bytes(b"made again")
+    with pytest.raises(SystemExit, match="has other inputs or settings"):
+        study.rates()
+    study.inputs.start("1-a").write_bytes(b"made")
+    assert len(study.results(study.plan.selection(), complete=True)) == 4
+    with study.table.locked(), pytest.raises(SystemExit, match="another command"):
+        study.carry_out(lambda run: _row(run, 0.5), lambda line: None)
+    data = bytearray(study.table.path.read_bytes())
+    data[60] ^= 255
+    study.table.path.write_bytes(data)
+    with pytest.raises(SystemExit, match="is damaged from byte 0 on"):
+        study.rates()
+
+
+def test_the_committed_starts_are_those_of_the_plan() -> None:
+    inputs = Inputs(HERE / "inputs")
+    made = inputs.facts().keys()
+    # The plan lets the starts of the highest level come later.
+    assert set(starts(*LEVELS)) - made <= set(starts("40"))
+    for name in made:
+        assert inputs.digest(name)
+        assert len(inputs.random_nodes(name.partition("-")[0])) == Plan().train
+    assert sum(path.stat().st_size for path in inputs.folder.iterdir()) < 5_000_000
+    # Another order of the vocabulary would give nonsense.
+    problems = Problems.drawn(1, 32).held_out
+    texts = map(TOKENS.text, sample(inputs.model("10-a"), problems, 1, None))
+    right = [
+        text.endswith(f"Answer: {problem.ground_truth}")
+        for text, problem in zip(texts, problems, strict=True)
+    ]
+    assert sum(right) > 3

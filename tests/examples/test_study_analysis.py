@@ -1,30 +1,37 @@
-"""The statistics of examples/study, on cases whose answers are known."""
+"""The statistics of examples/study, on cases and tables of results whose answers are known."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
+import random
+from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("scipy", reason="scipy is not installed")
+pytest.importorskip("torch", reason="torch is not installed: run make test-verl")
 
-from examples.study import task
 from examples.study.analysis import (
-    BESIDE,
     Contrast,
     Effect,
-    Results,
-    accuracy,
-    area,
-    beside_table,
+    arms_table,
+    by_pair,
     holm,
+    levels_table,
+    primary,
     primary_table,
+    report,
     sign_flip,
-    steps_to,
-    verl_table,
+    steps_to_half,
 )
+from examples.study.plan import ARMS, LEVELS, Plan, Run, starts
+from examples.study.runner import Study, Table
+from examples.study.starts import Inputs
 
 
 @pytest.mark.parametrize(
@@ -84,145 +91,180 @@ def test_the_interval_is_student_s() -> None:
     half = 2.776445 * math.sqrt(2.5 / 5)
     assert (effect.pairs, effect.mean) == (5, 3.0)
     assert (effect.low, effect.high) == pytest.approx((3 - half, 3 + half), abs=1e-5)
-    assert effect.standardised == pytest.approx(3 / math.sqrt(2.5))
+    assert effect.spread == pytest.approx(math.sqrt(2.5))
     assert math.isnan(Effect.of([1.0]).low)
     assert Effect.of([0.01]).shown() == "+1.0"
     assert Effect.of([0.01, 0.03]).shown() == "+2.0 (−10.7 to +14.7)"
-    assert Effect.of([-0.0001, -0.0001]).shown() == "−0.0 (−0.0 to −0.0)"
-    assert Effect.of([-0.0, -1e-17]).shown() == "+0.0 (+0.0 to +0.0)"
+    assert Effect.of([]).shown() == "–"
 
 
-def _run(arm: str, seed: int, acc: float, curve: list[float] | None = None) -> dict[str, Any]:
-    figures = dict.fromkeys(
-        (
-            "throughout", "ncr", "ncr_wrong", "stated", "duplicates", "tokens", "unended",
-            *task.STYLES,
-        ),
-        0.5,
-    )  # fmt: skip
+FIGURES = (
+    "greedy_throughout", "greedy_ncr", "throughout", "ncr", "guard", "stated", "duplicates",
+    "unended", "unanswered", "by_code", "code",
+)  # fmt: skip
+Height = Callable[[Run], float]
+
+
+def _row(run: Run, height: float, **final: float) -> dict[str, Any]:
+    """Return the row of a run whose greedy curve rises to a height at half of the steps."""
+    curve = [0.0, *[height / 2] * 5, *[height] * 5]
+    figures = {"acc": height / 2, "greedy": height, **dict.fromkeys(FIGURES, 0.0), "stated": 1.0}
+    heights = dict.fromkeys(("greedy", "acc", *FIGURES), curve)
     return {
-        "run": {"kind": "runs", "arm": arm, "seed": seed, "steps": 40},
-        "curve": {
-            "step": [0, 20, 40],
-            "acc": curve or [0.0, acc / 2, acc],
-            "ncr": [0.5, 0.6, 0.7],
-            "throughout": [0.0, 0.1, 0.2],
-        },
-        # Of each step.
-        "train": {"acc": [acc / 2] * 30 + [acc] * 10},
-        "final": {"held-out": {"acc": acc, **figures}, "longer": {"acc": acc / 2, **figures}},
+        "run": dict(run.__dict__),
+        "curve": {"step": list(range(0, 201, 20)), **heights},
+        "final": figures | {"throughout": height / 2, "ncr": 0.5} | final,
+        "train": {"ncr": [0.2, 0.4]},
+        "seconds": 60.0,
+        "commit": "c0ffee",
+        "machine": "a machine",
     }
 
 
-def test_area_and_steps_to_a_threshold() -> None:
-    run = _run("linear", 0, 0.4, [0.1, 0.2, 0.4])
-    assert area(run) == pytest.approx((0.15 + 0.3) / 2)
-    assert steps_to(run, 0.3) == pytest.approx(30)
-    assert steps_to(run, 0.2) == pytest.approx(20)
-    assert steps_to(run, 0.1) == 0
-    assert steps_to(run, 0.5) == math.inf
+def _main(height: Height) -> list[dict[str, Any]]:
+    return [_row(run, height(run)) for run in Plan().main(dict.fromkeys(ARMS, 1e-4))]
 
 
-def test_differences_are_of_the_same_seed() -> None:
-    runs = [_run("linear", 0, 0.5), _run("linear", 1, 0.4), _run("linear", 2, 0.9)]
-    runs += [_run("outcome", 1, 0.1), _run("outcome", 0, 0.3)]
-    results = Results(runs)
-    assert results.differences("linear", "outcome", accuracy) == pytest.approx([0.2, 0.3])
-    # Seeds take turns with the three warm starts.
-    assert results.differences("linear", "outcome", accuracy, 1) == pytest.approx([0.3])
-    assert results.differences("linear", "outcome", accuracy, 2) == []
+def _lead(run: Run, of: float) -> float:
+    """Return heights of which linear's are higher, by chance more or less at each seed."""
+    noise = random.Random(f"{run.start} {run.seed} {run.arm}").uniform(-0.02, 0.02)
+    return 0.4 + of * (run.arm == "linear") + noise
 
 
-SHIFTS = {"linear": 0.0, "outcome": 0.1, "shuffled": 0.2, "random": 0.0, "permuted": 0.05}
+def test_a_known_lead_is_found_and_no_lead_is_not() -> None:
+    found = primary(_main(lambda run: _lead(run, 0.2)))
+    assert [c.arm for c in found] == ["linear"] * 3
+    assert [c.other for c in found] == ["outcome", "random", "permuted"]
+    for contrast in found:
+        assert contrast.effect.pairs == 12
+        # The mean height of the curve is 0.7 of the last: 0.25, five of .5 and 4.5 of 1, of 10.
+        assert contrast.effect.mean == pytest.approx(0.7 * 0.2, abs=0.02)
+        assert contrast.p == pytest.approx(2 / 4096)
+        assert contrast.corrected == pytest.approx(6 / 4096)
+        assert contrast.verdict == "above"
+        assert contrast.by_start.keys() == set(starts("1"))
+    none = primary(_main(lambda run: _lead(run, 0.0)))
+    assert all(c.corrected > 0.05 for c in none)
+    below = primary(_main(lambda run: _lead(run, -0.2)))
+    assert {contrast.verdict for contrast in below} == {"below"}
+    lines = primary_table(found).splitlines()
+    assert len(lines) == 5 and lines[2].startswith("| linear − outcome | 12 | +1")
 
 
-def test_the_primary_table_corrects_four_contrasts() -> None:
-    runs = [
-        _run(arm, seed, 0.5 + seed / 100 - shift)
-        for arm, shift in SHIFTS.items()
-        for seed in range(12)
-    ]
-    lines = primary_table(Results(runs)).splitlines()
-    assert len(lines) == 6
-    assert lines[2].startswith("| linear − outcome | 12 | +10.0 |")
-    # 2 / 4096 each, and four times it; no difference has p 1.
-    assert "| 0.0005 | 0.0020 |" in lines[2]
-    assert "| 1.0000 | 1.0000 |" in lines[4]
+def test_a_lead_over_the_outcome_alone_is_not_one_of_the_nodes() -> None:
+    def height(run: Run) -> float:
+        return _lead(run, 0.0) + 0.2 * (run.arm != "outcome")
+
+    over_outcome, *over_controls = primary(_main(height))
+    assert over_outcome.verdict == "above"
+    assert all(contrast.verdict != "above" for contrast in over_controls)
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "corrected", "verdict"),
+    ("differences", "corrected", "verdict"),
     [
-        (0.03, 0.05, 0.01, "above by two points or more"),
-        (0.01, 0.05, 0.01, "above"),
-        (0.005, 0.015, 0.01, "above, by less than two points"),
-        (-0.05, -0.01, 0.01, "below"),
-        (-0.01, 0.015, 0.4, "no difference of two points"),
-        (-0.01, 0.03, 0.4, "open"),
-        (-0.03, 0.01, 0.4, "no gain of two points"),
-        (0.001, 0.05, 0.06, "open: not shown by the test"),
+        ([0.10] * 11 + [0.12], 0.001, "above"),
+        ([-0.10] * 11 + [-0.12], 0.001, "below"),
+        ([0.010] * 11 + [0.012], 0.001, "different, by less than two points"),
+        ([0.010] * 6 + [-0.010] * 6, 0.9, "no difference of two points"),
+        ([0.10] * 6 + [-0.08] * 6, 0.9, "open"),
     ],
 )
-def test_the_verdict_on_a_contrast(low: float, high: float, corrected: float, verdict: str) -> None:
-    effect = Effect(12, (low + high) / 2, low, high, 0.02)
-    assert Contrast("linear", "outcome", effect, corrected, corrected).verdict == verdict
+def test_the_verdict_on_a_contrast(
+    differences: list[float], corrected: float, verdict: str
+) -> None:
+    pairs = {(f"1-{'abcd'[n % 4]}", n // 4): value for n, value in enumerate(differences)}
+    assert Contrast("linear", "outcome", pairs, corrected, corrected).verdict == verdict
 
 
-def test_contrasts_are_shown_in_all_figures() -> None:
-    results = Results(
-        [
-            _run(arm, seed, 0.5 + seed / 100 - shift - 0.01 * (-1) ** seed * (arm == "linear"))
-            for arm, shift in (("linear", 0.0), ("outcome", 0.1))
-            for seed in range(12)
-        ]
+def test_pairs_have_the_same_start_and_seed() -> None:
+    """In whatever order the rows come."""
+    rows = _main(
+        lambda run: 0.1 * run.seed + 0.3 * (run.start == "1-b") + 0.1 * (run.arm == "linear")
     )
-    lines = beside_table(results, [("linear", "outcome")]).splitlines()
-    assert len(lines) == 3
-    assert lines[2].startswith("| linear − outcome | +10.0 (+9.3 to +10.7) |")
-    # Counts are no points.
-    assert lines[2].split(" | ")[1 + list(BESIDE).index("tokens")] == "+0.00 (+0.00 to +0.00)"
-    # The starts one by one.
-    assert lines[2].endswith(" | +10.0, +10.0, +10.0 |")
+    random.Random(2).shuffle(rows)
+    for contrast in primary(rows):
+        assert list(contrast.by_pair.values()) == pytest.approx([0.07] * 12)
 
 
-def _in_verl(arm: str, seed: int, acc: float) -> dict[str, Any]:
-    return {
-        "run": {"arm": arm, "seed": seed},
-        "train": {"acc": [acc] * 40},
-        "validation": {"acc": [0.1, acc]},
-    }
+def test_steps_to_half_of_the_best() -> None:
+    run = Run("main", "linear", "1-a", 0, 1e-4)
+    rows = {("1-a", 0): _row(run, 0.4), ("1-b", 0): _row(run, 0.1)}
+    assert steps_to_half(rows, {("1-a", 0): 0.4, ("1-b", 0): 0.4}) == [20, math.inf]
+    assert steps_to_half(rows, {("1-a", 0): 0.8, ("1-b", 0): 0.2}) == [120, 120]
 
 
-def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
-    ends = {"outcome": 0.45, "linear": 0.55, "shuffled": 0.5}
-    results = Results(
-        [
-            _run(arm, seed, end + 0.01 * (-1) ** seed * (arm != "outcome"))
-            for arm, end in ends.items()
-            for seed in range(12)
-        ]
-    )
+def test_a_level_is_compared_at_the_chosen_rates_and_at_equal_ones() -> None:
+    rates = {"outcome": 1e-4, "linear": 3e-4, "random": 3e-4}
+    plan = Plan()
+    heights = {"outcome": 0.3, "linear": 0.4, "random": 0.35}
 
-    def table(shuffled: float) -> list[str]:
-        accs = {"outcome": 0.4, "linear": 0.5, "shuffled": shuffled}
-        runs = [_in_verl(arm, seed, acc) for arm, acc in accs.items() for seed in range(4)]
-        return verl_table(results, runs, 40).splitlines()
+    def height(run: Run) -> float:
+        return heights[run.arm] + 0.1 * (run.learning_rate == 3e-4)
 
-    lines = table(0.45)
-    rows = [row.split(" | ") for row in lines[2:5]]
-    assert [row[0] for row in rows] == ["| outcome", "| linear", "| shuffled"]
-    assert rows[1][1:] == [
-        "4",
-        "50.0%",
-        "+10.0 (+10.0 to +10.0)",
-        "55.0%",
-        "+10.0 (+8.2 to +11.8)",  # of four seeds
-        "55.0%",
-        "+10.0 (+9.3 to +10.7)",
-        "yes |",
-    ]
-    assert lines[6].endswith("is the same: by the plan's rule they agree.")
-    # Out of the interval, and out of order.
-    assert table(0.47)[4].endswith("| no |")
-    assert table(0.47)[6].endswith("is the same: by the plan's rule they do not agree.")
-    assert "is not the same: " in table(0.55)[6] and table(0.55)[6].endswith("do not agree.")
+    levels = [_row(run, height(run)) for run in plan.others(rates) if run.part == "levels"]
+    main = [_row(run, 0.5) for run in plan.main(dict.fromkeys(ARMS, 1e-4) | rates)]
+    shares = dict.fromkeys(starts(*LEVELS), 0.02)
+    lines = levels_table([*main, *levels], rates, shares).splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert [cell[0] for cell in cells[::2]] == [f"{level} %" for level in LEVELS]
+    # 0.2, 0.1 and 0.1 of height, times 0.7.
+    chosen, low, high = cells[0][3:]
+    assert chosen.startswith("+14.0") and low.startswith("+7.0") and high.startswith("+7.0")
+    assert chosen.endswith(", 4")
+    of_main = cells[2]
+    # No pair of the main runs has linear and outcome at one rate.
+    assert of_main[3].endswith(", 12") and of_main[4:] == ["–", "–"]
+
+
+def _study(tmp_path: Path) -> Study:
+    inputs = Inputs(tmp_path)
+    for name in starts(*LEVELS):
+        inputs.start(name).write_bytes(b"made")
+        inputs.of_random(name.partition("-")[0]).write_bytes(b"made")
+    facts = {name: {"throughout": float(name.partition("-")[0]) / 100} for name in starts(*LEVELS)}
+    inputs.measured.write_text(json.dumps(facts))
+    return Study(Plan(), inputs, Table(tmp_path / "results.jsonl.gz"))
+
+
+def test_the_report_of_a_whole_study(tmp_path: Path) -> None:
+    study = _study(tmp_path)
+
+    lines = []
+    # Equal rates: the lower one is chosen.
+    for run in study.plan.runs(dict.fromkeys(ARMS, 1e-4)):
+        # Runs that ramble in one arm, which the list of what counts against us shows.
+        rambles = run.part == "main" and run.arm == "linear" and run.seed == 0
+        row = _row(run, _lead(run, 0.2), unended=0.2 * rambles)
+        if run == Run("main", "outcome", "1-a", 2, 1e-4):
+            row["curve"]["greedy"] = [*row["curve"]["greedy"][:-1], 0.1]
+        lines.append(json.dumps({**row, **study.identity(run)}))
+    study.table.path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    text = report(study)
+    assert text.startswith("292 of 292 runs, by c0ffee (a machine)\n\nLearning rates: outcome 0.0")
+    against = text[text.index("## What counts against us") :].splitlines()[4:14]
+    answers = [line.split("|")[3].strip() for line in against]
+    assert answers == ["no"] * 8 + ["**yes**", "**yes**"]
+    assert "4 of linear, 0 of outcome" in against[8]
+    assert "1 of outcome, 0 of linear" in against[9]
+    for title in ("Primary contrasts", "Levels", "Groups of 16", "Arms at 40 %, rate 0.0003"):
+        assert f"## {title}" in text
+    groups = text[text.index("## Groups of 16") :].splitlines()
+    assert groups[4].startswith("| linear, 16 − outcome, 16 | 8 |")
+    assert groups[5].startswith("| outcome, 16 − outcome | 8 | +0.0")
+
+
+def test_no_contrast_is_shown_before_all_main_runs_are_there(tmp_path: Path) -> None:
+    study = _study(tmp_path)
+    runs = study.plan.runs(dict.fromkeys(ARMS, 1e-4))[: 72 + 107]
+    lines = [json.dumps({**_row(run, 0.5), **study.identity(run)}) for run in runs]
+    study.table.path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    text = report(study)
+    assert text.startswith("179 of 292 runs") and "1 main runs are missing" in text
+    assert "−" not in text and "|" not in text
+
+
+def test_arms_that_have_no_runs_are_left_out() -> None:
+    rows = [_row(Run("levels", "linear", "3-c", 0, 1e-4), 0.4)]
+    assert len(arms_table(rows, ["outcome", "linear"]).splitlines()) == 3
+    assert by_pair(rows, "linear", 3e-4) == {}

@@ -125,7 +125,7 @@ def test_a_label_may_say_more_than_the_id(
         ({"label": None}, "UNKNOWN_PROBLEM", "''"),
         ({"label": "bare"}, "NO_NODES", "has no nodes"),
         ({"label": {"problem_id": "ducks", "nodes": [[]]}}, "INVALID_NODES", "no expressions"),
-        ({"query": "something else"}, "RESPONSE_NOT_FOUND", "does not hold its prompt"),
+        ({"query": "something else"}, "RESPONSE_NOT_FOUND", "does not contain the prompt"),
     ],
 )
 def test_a_rollout_without_reward_fails_the_request_or_gets_the_number_in_the_url(
@@ -185,10 +185,10 @@ def test_values_are_counted_without_those_in_texts() -> None:
     assert requests.parse_json(text, "the body")
     for many in (b"[" + b"0," * 300_000 + b"0]", b"[" + b"1," * 300_000 + b'"\\'):
         assert len(many) < 1 << 20
-        with pytest.raises(InputError, match="the body holds more than 262144 values"):
+        with pytest.raises(InputError, match="the body has more than 262144 values"):
             requests.parse_json(many, "the body")
     label = '{"nodes": [' + "[]," * 300_000 + "[]]}"
-    with pytest.raises(InputError, match="label holds more than 262144 values"):
+    with pytest.raises(InputError, match="label has more than 262144 values"):
         requests.labelled(label, "18", "label")
 
 
@@ -215,7 +215,7 @@ def test_settings_in_the_url() -> None:
     ("query", "sentence"),
     [
         ("rewrad=linear", "setting rewrad: Extra inputs are not permitted"),
-        ("alpha=1&alpha=1", "a setting is in the URL twice"),
+        ("alpha=1&alpha=1", "the URL has a setting twice"),
         ("reward=Linear", "setting reward: Input should be 'linear', 'max'"),
         ("alpha=1.5", "setting alpha: Input should be less than or equal to 1, got"),
         ("alpha=nan", "setting alpha: Input should be a finite number, got 'nan'"),

@@ -110,6 +110,29 @@ def test_actions_and_tools_are_pinned_and_no_job_may_more_than_it_needs(workflow
     assert workflow["jobs"]["publish"]["environment"] == "pypi", "where people have to let it go on"
 
 
+@pytest.mark.parametrize(
+    ("schema", "pattern"),
+    [
+        ("citation-file-format", "CITATION.cff"),
+        ("github-issue-config", ".github/ISSUE_TEMPLATE/config.yml"),
+        ("github-issue-forms", ".github/ISSUE_TEMPLATE/[!c]*.yml"),
+        ("github-workflows", ".github/workflows/*.yml"),
+    ],
+)
+def test_files_that_github_reads_are_valid(repository: Path, schema: str, pattern: str) -> None:
+    files = sorted(map(str, repository.glob(pattern)))
+    assert files
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}"]
+    done = subprocess.run([*command, *files], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_ci_workflow_runs_what_any_machine_can(repository: Path) -> None:
+    text = (repository / ".github/workflows/ci.yml").read_text()
+    assert re.findall(r"- run: (.+)", text) == [".ci/run"]
+    assert all(re.search(r"@[0-9a-f]{40} ", line) for line in text.splitlines() if "uses:" in line)
+
+
 def test_wheels_are_built_for_the_pythons_that_are_promised(repository: Path) -> None:
     project = tomllib.loads((repository / "pyproject.toml").read_text())
     promised = re.findall(r"Python :: 3\.(\d+)", "\n".join(project["project"]["classifiers"]))

@@ -35,6 +35,22 @@ def test_every_module_belongs_to_a_package(setup_module: ModuleType, repository:
     assert forgotten == []
 
 
+def test_links_of_the_readme_are_absolute_if_the_address_is_set(
+    setup_module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "![A](docs/a.svg) [b](docs/b.md#c) [d](https://d.org) [e](#f)"
+    (tmp_path / "README.md").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    project = tmp_path / "pyproject.toml"
+    project.write_text("[project.urls]\n")
+    assert setup_module.readme() == text
+    project.write_text('[project.urls]\nRepository = "https://host/us/it/"\n')
+    blob, raw = "https://host/us/it/blob/main", "https://host/us/it/raw/main"
+    assert setup_module.readme() == (
+        f"![A]({raw}/docs/a.svg) [b]({blob}/docs/b.md#c) [d](https://d.org) [e](#f)"
+    )
+
+
 @pytest.mark.parametrize(
     ("source", "checked"),
     [

@@ -205,9 +205,9 @@ def test_the_shipped_configuration_is_one_that_serve_takes(repository: Path) -> 
     [
         ({"datasets": {"a": "relative.jsonl"}}, "dataset a must be an absolute path"),
         ({"datasets": {"a": "/a.jsonl"}, "score_log": "run"}, "score_log must be an absolute path"),
-        ({"datasets": {}}, "datasets must be paths by name, got {}"),
-        ({"datasets": {"a": "/a.jsonl"}}, "Serve listens on all addresses of its nodes: give to"),
-        ({"datasets": {"a": "/a.jsonl"}, "workers": 2}, "workers cannot be set here"),
+        ({"datasets": {}}, "datasets must map names to paths, got {}"),
+        ({"datasets": {"a": "/a.jsonl"}}, "Serve listens on all addresses of its nodes: set to"),
+        ({"datasets": {"a": "/a.jsonl"}, "workers": 2}, "workers has no effect here"),
         (
             {"datasets": {"a": "/a.jsonl"}, "insecure": True, "wrokers": 2},
             "unknown setting 'wrokers'",

@@ -393,7 +393,7 @@ def test_a_row_with_a_defect_is_lost_alone(
     log.close()
     assert texts(tmp_path) == ["a", "c"]
     assert (lost, log.lost_rows, log.lost_texts) == ([1], 1, 0)
-    assert any("1 rows are lost: Arrow" in line for line in caplog.messages)
+    assert any("lost 1 rows: Arrow" in line for line in caplog.messages)
 
 
 def test_a_dataset_that_could_not_be_kept_is_tried_again(

@@ -288,7 +288,7 @@ def test_missing_forms_are_derived_at_load_and_only_these(
     assert "48/2=x" in (derived["none"] or ())
     assert derived["stored"] == ("y=2*9",)
     assert derived["empty"] == ()
-    assert f", {len(derive_forms('x=48/2'))} of them derived now," in caplog.text
+    assert f" ({len(derive_forms('x=48/2'))} made now) from" in caplog.text
     found = match_batch([entry.matcher], ["48 / 2 = x, 9 * 2 = y"], statements=False)
     assert found.matched(0).tolist() == [True, False, False]
 
@@ -410,7 +410,7 @@ def test_an_index_of_another_version_is_rejected(
 
 
 def test_another_policy_than_it_was_made_with_is_rejected(prepared: Path) -> None:
-    with pytest.raises(DataError, match="was made with derive 'missing', and 'off' is asked for"):
+    with pytest.raises(DataError, match="was made with derive='missing', but derive='off' is set"):
         DatasetIndex.load(prepared, derive="off")
 
 

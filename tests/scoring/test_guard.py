@@ -257,7 +257,10 @@ def test_with_spans_it_says_what_each_node_adds(
 def test_nothing_but_final_nodes_is_no_nodes(guarded: Scorer) -> None:
     score = score_of(guarded, Rollout("final", HONEST), final_nodes=False)
     assert (score.status, score.ncr, score.acc) == (Status.NO_NODES, None, 1.0)
-    assert score.message == "problem 'final' has no nodes but final ones, which do not count"
+    assert (
+        score.message
+        == "problem 'final' has final nodes only, which do not count (final_nodes=False)"
+    )
 
 
 def test_weights_that_no_problem_has_are_refused(scorer: Scorer) -> None:
@@ -315,11 +318,11 @@ def test_a_budget_of_the_problem_takes_the_place_of_the_default(
         ),
         (
             {"nodes": [InlineNode(["x"], weight=-1.0)]},
-            "inline node 0 has the weight -1.0, which is no number from 0 to 1e+06",
+            "inline node 0 has the weight -1.0, which is not a number from 0 to 1e+06",
         ),
         (
             {"nodes": [InlineNode(["x"], weight=math.nan)]},
-            "inline node 0 has the weight nan, which is no number from 0 to 1e+06",
+            "inline node 0 has the weight nan, which is not a number from 0 to 1e+06",
         ),
     ],
 )

@@ -182,10 +182,10 @@ def test_an_unknown_dataset_names_those_that_exist(dataset: DatasetIndex, script
     scorer = Scorer({"b": dataset, "a": dataset}, verifier=scripted)
     with pytest.raises(UnknownDataset) as caught:
         scorer.score([], ScoreOptions(dataset="c"))
-    assert str(caught.value) == "no dataset is called 'c'; there is: a, b"
+    assert str(caught.value) == "no dataset is called 'c'; known datasets: a, b"
     with pytest.raises(InvalidRequest) as refused:
         scorer.score([])
-    assert str(refused.value) == "dataset must be named, there are several: a, b"
+    assert str(refused.value) == "dataset is required, because there are several: a, b"
 
 
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
@@ -328,7 +328,7 @@ def test_where_spans_are_asked_for_a_response_is_shorter(
     short, long = (Rollout("duck", "9*2=18".ljust(size)) for size in (20, 21))
     scores, _ = scorer.score([short, long], ScoreOptions(include_spans=True))
     assert [score.status for score in scores] == [Status.OK, Status.OVERSIZE]
-    assert scores[1].message.endswith("21 bytes; the limit where spans are asked for is 20")
+    assert scores[1].message.endswith("21 bytes; the limit with spans is 20")
     assert scorer.explain(short).normal_form
     explained = scorer.explain(long)
     assert (explained.score.status, explained.normal_form) == (Status.OVERSIZE, "")

@@ -52,7 +52,7 @@ CASES: list[tuple[str, Rollout, Status, Any, Any, tuple[Any, ...], str]] = [
     (
         "undecided", Rollout("duck", f"{NODES} HARD"),
         Status.ANSWER_UNDECIDED, 0.0, 2 / 3, (1 / 3, 2 / 3, 2 / 3, 0.0, 0.0),
-        "the answer stayed undecided (budget) and counts as wrong",
+        "the answer is undecided (budget) and counts as wrong",
     ),
     (
         "no nodes", Rollout("bare", "RIGHT"),
@@ -62,7 +62,7 @@ CASES: list[tuple[str, Rollout, Status, Any, Any, tuple[Any, ...], str]] = [
     (
         "no nodes and undecided", Rollout("bare", "HARD"),
         Status.NO_NODES, 0.0, None, (None, None, None, 0.0, 0.0),
-        "problem 'bare' has no nodes; the answer stayed undecided (budget) and counts as wrong",
+        "problem 'bare' has no nodes; the answer is undecided (budget) and counts as wrong",
     ),
     (
         "neither nodes nor truth", Rollout("nothing", "RIGHT"),
@@ -127,7 +127,7 @@ CASES: list[tuple[str, Rollout, Status, Any, Any, tuple[Any, ...], str]] = [
     (
         "a crash of ours", Rollout("duck", f"{NODES} CRASH"),
         Status.INTERNAL, None, None, NOTHING,
-        "the answer check failed by a defect; the log has the details",
+        "the answer check failed with an internal error; the log has the traceback",
     ),
 ]  # fmt: skip
 NAMES = [case[0] for case in CASES]
@@ -163,7 +163,7 @@ def test_a_real_answer_past_its_budget_is_undecided(real_scorer: Scorer) -> None
     (found,) = score(real_scorer, [rollout])
     assert (found.status, found.acc, found.ncr) == (Status.ANSWER_UNDECIDED, 0.0, 1 / 3)
     assert (found.reward, found.answer) == (0.5 / 3, "10^{10^{10}}")
-    assert found.message.startswith("the answer stayed undecided (")
+    assert found.message.startswith("the answer is undecided (")
     (masked,) = score(real_scorer, [rollout], on_undecided=OnUndecided.MASK)
     assert (masked.status, masked.reward) == (Status.ANSWER_UNDECIDED, None)
 
@@ -195,13 +195,13 @@ INVALID: list[tuple[Any, str]] = [
     ([["é" * 2049]], "inline node 0 has an expression of 4098 bytes; the limit is 4096"),
     (
         [["y" * 4096] * 5],
-        "the inline nodes hold 20480 bytes of expressions; the limit is 16384",
+        "the inline nodes have 20480 bytes of expressions; the limit is 16384",
     ),
     ([["a"], InlineNode([])], "inline node 1 has no expressions"),
     ([InlineNode([], derived=["a"])], "inline node 0 has no expressions"),
-    (["x=5"], "inline node 0 is no list of expressions"),
-    ([InlineNode("x=5")], "inline node 0 is no list of expressions"),
-    ([None], "inline node 0 is no list of expressions"),
+    (["x=5"], "inline node 0 is not a list of expressions"),
+    ([InlineNode("x=5")], "inline node 0 is not a list of expressions"),
+    ([None], "inline node 0 is not a list of expressions"),
     ([["x=5", 7]], "inline node 0 has a value of type int among its expressions"),
 ]
 
@@ -234,7 +234,8 @@ def test_a_scan_that_raises_costs_one_rollout(
         first, second, third = score(scorer, batch)
     assert (first.status, first.reward) == (Status.OK, MIXED)
     assert second == Score(
-        Status.INTERNAL, message="the node matching failed by a defect; the log has the details"
+        Status.INTERNAL,
+        message="the node matching failed with an internal error; the log has the traceback",
     )
     assert (third.status, third.ncr) == (Status.NO_GROUND_TRUTH, 0.5)
     assert "the node matching failed for rollout 'r1' of problem 'duck'" in caplog.text

@@ -49,7 +49,7 @@ def test_a_request_is_charged_for_its_bytes_and_fields(
     assert charge(raw, table, 9) == 2 * len(raw) + FIELD_BYTES * fields + REQUEST_OVERHEAD_BYTES
     assert charge(raw, table, fields) == charge(raw, table, 9)
     if fields:
-        with pytest.raises(InvalidRequest, match="a request holds at most"):
+        with pytest.raises(InvalidRequest, match="a request has at most"):
             charge(raw, table, fields - 1)
 
 
@@ -65,11 +65,11 @@ def test_requests_are_accepted_up_to_the_limit() -> None:
     refused = admission.admit(job(41, "b"))
     assert refused is not None
     assert refused.reason == (
-        "60 bytes of requests are unfinished, 41 more would exceed the limit of 100"
+        "the queue is full: 60 of 100 bytes are in use, and the request needs 41"
     )
     assert (admission.unfinished_bytes, admission.unfinished_requests) == (60, 1)
     refused = admission.admit(job(16, "a"))
-    assert refused is not None and "of this run are unfinished" in refused.reason
+    assert refused is not None and "the run's share of the queue is full" in refused.reason
 
 
 @pytest.mark.parametrize("work_first", [True, False])

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ByteSize
 
 from consensuspr.errors import ConsensusPRError, InputError
-from consensuspr.server.config import Address, ServerConfig, claim, load_config, parse_datasets
-from consensuspr.settings import environment_name
+from consensuspr.server.config import Address, claim, load_config, parse_datasets
 
 DATASETS = {"datasets": {"default": "problems.jsonl"}}
 
@@ -100,29 +97,6 @@ def test_a_misspelt_variable_is_refused(variable: str) -> None:
         load_config(environment={variable: "3"}, overrides=DATASETS)
 
 
-def test_every_setting_is_documented_with_its_default(repository: Path) -> None:
-    text = (repository / "docs/serve.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text, flags=re.MULTILINE))
-    for name, field in ServerConfig.model_fields.items():
-        assert name in rows, f"{name} is not in the table of settings"
-        if not field.is_required() and field.default_factory is None:
-            assert rows[name].strip("` ") == _as_documented(field.default), name
-        assert environment_name("CONSENSUSPR", name) == f"CONSENSUSPR_{name.upper()}"
-    assert set(ServerConfig.model_fields) <= set(rows)
-
-
-def _as_documented(default: Any) -> str:
-    match default:
-        case None | False:
-            return "off"
-        case ByteSize():
-            return default.human_readable(separator=" ").replace(".0", "")
-        case float():
-            return f"{default:g}"
-        case _:
-            return str(default)
-
-
 @pytest.mark.parametrize(
     ("text", "host", "port"),
     [
@@ -144,7 +118,7 @@ def test_addresses_are_read_and_written(text: str, host: str, port: int) -> None
         ("host:٣", "address must be HOST:PORT"),
         ("::1:80", "address must be HOST:PORT"),
         ("host:65536", "port must be at most 65535, got 65536"),
-        ("unix:/run/reward.sock", "is a unix socket; serve needs HOST:PORT"),
+        ("unix:/run/reward.sock", "is a unix socket; use HOST:PORT"),
     ],
 )
 def test_what_is_no_address_is_refused(text: str, sentence: str) -> None:

@@ -256,13 +256,13 @@ def test_what_is_replaced_gives_its_memory_and_files_back(
     ("name", "path", "mode", "sentence"),
     [
         ("default", "bad.jsonl", "any", "bad.jsonl:1: is not JSON"),
-        ("default", "pipe", "any", "pipe: is no regular file"),
-        ("default", "first.jsonl", "add", "dataset 'default' is there, from .*; replace it"),
-        ("new", "first.jsonl", "replace", "no dataset is called 'new'; there is: default"),
+        ("default", "pipe", "any", "pipe: is not a regular file"),
+        ("default", "first.jsonl", "add", "dataset 'default' exists already, from .*; use replace"),
+        ("new", "first.jsonl", "replace", "no dataset is called 'new'; known datasets: default"),
         ("", "first.jsonl", "any", "name must not be empty"),
-        ("new", "", "any", "path is missing, and dataset 'new' is not there yet"),
-        ("default", "../outside.jsonl", "any", "path must be in or below .*/data, where"),
-        ("default", "outside", "any", "path must be in or below .*/data, where"),
+        ("new", "", "any", "path is required, because there is no dataset 'new' yet"),
+        ("default", "../outside.jsonl", "any", "path must be in or below .*/data, the folders"),
+        ("default", "outside", "any", "path must be in or below .*/data, the folders"),
     ],
 )
 def test_what_is_wrong_changes_nothing_and_is_said(
@@ -284,11 +284,11 @@ def test_expected_digests(shared: ServeProcess, files: Files) -> None:
     other = f"sha256:{'0' * 64}"
     digest = digest_of(files.first)
     with AdminClient(shared.address, MOST_S) as admin:
-        with pytest.raises(InvalidRequest, match=f"has digest {digest}, expected is {other}"):
+        with pytest.raises(InvalidRequest, match=f"has digest {digest}, expected {other}"):
             admin.put("default", expect_digest=other)
         assert admin.put("default", expect_digest=digest).previous_digest == digest
     rollouts = [Rollout("ducks", RESPONSE)]
-    sentence = f"dataset 'default' has digest {digest}, expected is {other}"
+    sentence = f"dataset 'default' has digest {digest}, expected {other}"
     with RewardClient(shared.address, MOST_S, expect_digest=other) as client:
         for ask in (lambda: client.score(rollouts), lambda: client.explain(rollouts[0])):
             with pytest.raises(DatasetMismatch, match=sentence) as caught:
@@ -343,7 +343,7 @@ def test_a_folder_of_datasets_and_a_hangup(start: StartServer, own_files: Files)
     logged = server.log.read_text()
     assert f"dataset broken is not served: {folder / 'broken.jsonl'}:1: is not JSON" in logged
     for name in ("pipe.jsonl", "gone.jsonl.gz"):
-        assert f"{folder / name}: is no regular file" in logged
+        assert f"{folder / name}: is not a regular file" in logged
     shown = metrics_of(server)
     for name, value in {"default": 0, "stays": 0, "broken": 1, "pipe": 1, "gone": 1}.items():
         assert f'consensuspr_dataset_bad{{dataset="{name}"}} {value}.0' in shown
@@ -361,7 +361,9 @@ def test_a_folder_of_datasets_and_a_hangup(start: StartServer, own_files: Files)
         "broken": digest_of(folder / "broken.jsonl"),
     }
     wait_for(lambda: served(server) == expected, most_s=MOST_S)
-    wait_for(lambda: "dataset stays: nothing is changed" in server.log.read_text(), most_s=MOST_S)
+    wait_for(
+        lambda: "dataset stays: change by SIGHUP failed" in server.log.read_text(), most_s=MOST_S
+    )
     wait_for(lambda: 'dataset_bad{dataset="broken"} 0.0' in metrics_of(server), most_s=MOST_S)
 
 
@@ -382,7 +384,7 @@ def test_a_reader_that_is_killed_changes_nothing(server: ServeProcess, files: Fi
 
     thread = threading.Thread(target=kill_reader)
     thread.start()
-    with pytest.raises(Unavailable, match="its process was ended by SIGKILL"):
+    with pytest.raises(Unavailable, match="the process was killed by SIGKILL"):
         put(server, large)
     thread.join()
     assert served(server) == {"default": digest_of(files.first)}
@@ -411,7 +413,7 @@ def test_the_command(
     assert (changed["digest"], changed["previous_digest"]) == (second, first)
     assert done("remove", "more") == {"name": "more", "digest": second}
     code, _, err = consensuspr("datasets", "add", "default", str(files.first), *at)
-    assert code == 2 and "dataset 'default' is there" in err
+    assert code == 2 and "dataset 'default' exists" in err
 
 
 def test_a_reload_during_the_start_keeps_the_datasets_of_the_settings(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_repeated_warnings_are_dropped_and_counted(monkeypatch: pytest.MonkeyPat
     log.warning("something else")
     assert '"message": "something else"' in stream.getvalue()
     monkeypatch.setattr(logs, "PERIOD_S", 0.0)
-    assert repeat(1) == [f"line 0 ({1000 - logs.MAX_LINES} more before it)"]
+    assert repeat(1) == [f"line 0 ({1000 - logs.MAX_LINES} similar lines dropped)"]
 
 
 def test_every_incident_is_found() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -123,23 +121,6 @@ def test_workers_add_up_and_what_rises_outlives_them() -> None:
     now = totals(workers)
     assert now["consensuspr_requests_total['Score', 'OK']"] == 3
     assert now["consensuspr_queue_bytes[]"] == 1000
-
-
-def test_every_metric_is_documented(repository: Path) -> None:
-    text = (repository / "docs/serve.md").read_text()
-    table = text.partition("## Metrics")[2].partition("what to watch")[0]
-    documented = set(re.findall(r"`consensuspr_(\w+?)(?:_total)?`", table))
-    counted = {family.name.removeprefix("consensuspr_") for family in Metrics().registry.collect()}
-    for value in ("acc", "reward"):  # documented as being like those of NCR
-        counted -= {f"{value}_sum", f"{value}_rollouts"}
-    of_supervisor = {
-        "worker_restarts",
-        "workers",
-        "workers_serving",
-        "dataset_changes",
-        "dataset_bad",
-    }
-    assert documented == counted | of_supervisor, "docs/serve.md lists metrics under Metrics"
 
 
 def test_a_look_at_the_server_is_no_part_of_its_metrics(serve: Serve) -> None:

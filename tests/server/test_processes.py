@@ -54,7 +54,7 @@ async def start(tmp_path: Path, received: list[Message]) -> Any:
         ("parent.report_failure(InputError('no such file'))", InputError("no such file")),
         ("parent.report_failure(ConsensusPRError('no port'))", ConsensusPRError("no port")),
         ("os._exit(3)", ConsensusPRError("exited with code 3 before it was ready")),
-        ("os.kill(os.getpid(), 9)", ConsensusPRError("was ended by SIGKILL before it was ready")),
+        ("os.kill(os.getpid(), 9)", ConsensusPRError("was killed by SIGKILL before it was ready")),
     ],
 )
 async def test_a_child_gets_its_payload_and_reports(

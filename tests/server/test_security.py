@@ -69,7 +69,7 @@ def test_a_line_is_a_token_and_its_scope(tokens: Path) -> None:
         (f"{'x' * 1025}\n", "a token has 16 to 1024 characters, this one has 1025"),
         ('{"token":"aaaaaaaaaaaaaaaa"}\n', "a token is made of letters, digits and"),
         ("x" * 2_000_000, "more than 1048576 bytes"),
-        (f"{A} read\n{A} admin\n", "one token stands there with two scopes"),
+        (f"{A} read\n{A} admin\n", "a token is listed with two scopes"),
     ],
 )
 def test_a_bad_file_is_one_sentence_without_its_tokens(
@@ -110,12 +110,12 @@ def test_new_tokens_are_added_for_their_owner_alone(tmp_path: Path) -> None:
         (Scope.SCORE, f"bearer  {B} ", None),
         (Scope.SCORE, "Basic " + base64.b64encode(f"x:{B}".encode()).decode(), None),
         (Scope.ADMIN, bearer(C).encode(), None),
-        (Scope.SCORE, bearer(A), "needs a token of scope score, and the one shown has scope read"),
-        (Scope.ADMIN, bearer(B), "needs a token of scope admin, and the one shown has scope score"),
-        (Scope.READ, None, "showed none"),
-        (Scope.READ, "Bearer ", "showed none"),
-        (Scope.READ, "Basic " + base64.b64encode(A.encode()).decode(), "showed none"),
-        (Scope.READ, "Negotiate " + A, "showed none"),
+        (Scope.SCORE, bearer(A), "needs a token of scope score; its token has scope read"),
+        (Scope.ADMIN, bearer(B), "needs a token of scope admin; its token has scope score"),
+        (Scope.READ, None, "the call has none"),
+        (Scope.READ, "Bearer ", "the call has none"),
+        (Scope.READ, "Basic " + base64.b64encode(A.encode()).decode(), "the call has none"),
+        (Scope.READ, "Negotiate " + A, "the call has none"),
         (Scope.READ, bearer(A[:-1]), "does not know the token"),
         (Scope.READ, bearer("\ud800"), "does not know the token"),
         (Scope.READ, bearer("x" * 1_000_000), "does not know the token"),
@@ -175,7 +175,7 @@ def test_tokens_rotate_with_their_file(
             caplog.clear()
             assert [allowed(A + "x"), allowed(A), allowed(A + "x")] == [True, False, True]
         [record] = caplog.records
-        assert record.message.endswith("the content from before stays in use")
+        assert record.message.endswith("still using the previous content")
     tokens.write_text(f"{B}\n")
     assert [allowed(B), allowed(A + "x")] == [True, False]
 
@@ -190,12 +190,12 @@ def test_beyond_loopback_somebody_must_say_who_may_call(
     given: dict[str, Any] = {"datasets": {"default": "x"}, name: "0.0.0.0:1"}
     with pytest.raises(InputError) as refused:
         check_exposure(load_config(overrides=given))
-    assert str(refused.value).startswith(f"{name} 0.0.0.0:1 can be reached from other machines")
+    assert str(refused.value).startswith(f"other machines can reach {name} 0.0.0.0:1")
     assert "--token-file" in str(refused.value)
     check_exposure(load_config(overrides=given | {"token_file": tokens}))
-    assert "pass unencrypted" in caplog.messages[-1]
+    assert "sent unencrypted" in caplog.messages[-1]
     check_exposure(load_config(overrides=given | {"tls_cert": "c", "tls_key": "k"}))
-    assert "everybody who can reach it may use it" in caplog.messages[-1]
+    assert "whoever can reach it may use it" in caplog.messages[-1]
     check_exposure(load_config(overrides=given | {"insecure": True}))
     caplog.clear()
     both = {"token_file": tokens, "tls_cert": "c", "tls_key": "k"}
@@ -204,7 +204,7 @@ def test_beyond_loopback_somebody_must_say_who_may_call(
     assert caplog.messages == []
     tokens.chmod(0o644)
     check_exposure(load_config(overrides=given | both))
-    assert "is open to every user of this machine" in caplog.messages[-1]
+    assert "every user of this machine can read or change" in caplog.messages[-1]
 
 
 def test_a_page_beyond_loopback_wants_to_know_who_asks(tokens: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_page_beyond_loopback_wants_to_know_who_asks(tokens: Path) -> None:
     given: dict[str, Any] = {"datasets": {"default": "x"}, "web": "0.0.0.0:1", "score_log": "x"}
     tls = {"tls_cert": "c", "tls_key": "k"}
     for nothing in ({}, tls):
-        with pytest.raises(InputError, match=r"web 0\.0\.0\.0:1 can be reached .* --token-file"):
+        with pytest.raises(InputError, match=r"can reach web 0\.0\.0\.0:1.* --token-file"):
             check_exposure(load_config(overrides=given | nothing))
     for enough in ({"token_file": tokens}, tls | {"tls_client_ca": "a"}, {"insecure": True}):
         check_exposure(load_config(overrides=given | enough))
@@ -220,7 +220,7 @@ def test_a_page_beyond_loopback_wants_to_know_who_asks(tokens: Path) -> None:
 
 def test_a_server_refuses_before_it_loads_or_listens(serve_real: ServeReal, tmp_path: Path) -> None:
     for settings, reason in (
-        ({"address": "0.0.0.0:0"}, "address 0.0.0.0:0 can be reached from other machines"),
+        ({"address": "0.0.0.0:0"}, "other machines can reach address 0.0.0.0:0"),
         ({"tls_cert": str(tmp_path), "tls_key": str(tmp_path)}, f"{tmp_path}: is a directory"),
     ):
         server = serve_real(**settings)
@@ -234,7 +234,7 @@ def test_a_server_refuses_before_it_loads_or_listens(serve_real: ServeReal, tmp_
 def test_calls_need_the_scope_of_what_they_do(serve: Serve, tokens: Path) -> None:
     server = serve(token_file=tokens)
     for access, sentence in (
-        (None, "showed none"),
+        (None, "the call has none"),
         (Access(token=A), "needs a token of scope score"),
     ):
         with RewardClient(server.address, access=access) as client:
@@ -324,8 +324,8 @@ def test_certificates_rotate_while_clients_score(serve_real: ServeReal, tmp_path
         some(3)
         new_ones(3)
     log = server.log.read_text()
-    assert "server.pem has changed" in log
-    assert "key values mismatch; the content from before stays in use" in log
+    assert "server.pem changed; using the new content" in log
+    assert "key values mismatch; still using the previous content" in log
     assert A not in log
     words = [
         word

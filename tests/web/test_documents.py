@@ -34,7 +34,7 @@ from consensuspr.scoring.types import Sample, SampleKeys, Score, Status, scored_
 from consensuspr.web import store
 from consensuspr.web.sources import open_source
 from tests.rows import write_rows
-from tests.score_logs import part_of, rows_in, sample
+from tests.score_logs import log_formulas, part_of, rows_in, sample
 from tests.watched import DATASET, SAMPLE, Watched, opened
 
 
@@ -80,6 +80,10 @@ FILTERS: list[tuple[dict[str, object], Any]] = [
     ({"kind": "wrong_high"}, lambda row: row["acc"] == 0 and row["ncr"] >= 0.5),
     ({"kind": "right_none"}, lambda row: row["acc"] == 1 and row["num_matched"] == 0),
     ({"kind": "guarded"}, lambda row: row["guard"] < 1),
+    ({"verdict": "wrong", "reached": "all"},
+     lambda row: row["acc"] == 0 and row["num_matched"] == row["num_nodes"]),
+    ({"reached": "half"},
+     lambda row: 0.5 <= row["num_matched"] / row["num_nodes"] < 1),
     ({"reward": "..0.25"}, lambda row: row["final_score"] <= 0.25),
     ({"tokens": "100.."}, lambda row: row["num_tokens"] >= 100),
     ({"problem": "sample-nt-001", "node": 0},
@@ -340,6 +344,18 @@ def test_a_file_of_scored_rollouts(tmp_path: Path) -> None:
         )
         [total] = page.get("curves")["runs"][0]["total"]
         assert total["acc"] == pytest.approx(sum(s.acc or 0 for s in scores) / len(rows))
+        groups = page.get("groups")
+        by_model = Counter((row["model"], row["data_source"]) for row in rows)
+        assert {(g["model"], g["source"]): g["samples"] for g in groups["groups"]} == by_model
+        for kind in groups["kinds"]:
+            asked = {"verdict": kind["verdict"], "reached": kind["reached"]}
+            assert page.get("samples", limit=1, **asked)["total"] == kind["samples"] > 0
+        for name in ("kinds", "rewards"):
+            assert sum(row["samples"] for row in groups[name]) == len(rows)
+        tenths = Counter(int(10 * (score.reward or 0)) for score in scores)
+        assert tenths == sum(
+            (Counter({row["tenth"]: row["samples"]}) for row in groups["rewards"]), Counter()
+        )
         light = rows_of(page, kind="wrong_high", limit=1)[0]
         shown = page.get(f"sample/0/{light['key']}")
         assert shown["explained"]
@@ -442,6 +458,41 @@ def test_nodes_of_two_datasets_are_not_pooled(tmp_path: Path) -> None:
         group = page.get("group/0", group="g")
         assert (group["total"], group["datasets"], group["nodes"]) == (6, 2, [])
         assert len(page.get("group/0", group="g", step=0)["nodes"]) == 2
+
+
+def test_problems_are_found_by_their_text(tmp_path: Path) -> None:
+    rows = list(read_rollouts(SAMPLE / "rollouts.jsonl"))
+    scored = [scored_row(row, Score(Status.OK, 1.0)) for row in rows]
+    meant = {row["problem_id"] for row in rows if "lighthouse" in row["problem"]}
+    with opened(write_rows(tmp_path / "scored.jsonl", scored)) as page:  # rows have the texts
+        page.wait_read()
+        found = page.get("problems", run=0, q="LightHouse")
+        assert {row["problem"] for row in found["rows"]} == meant
+        assert all("lighthouse" in row["text"] for row in found["rows"])
+        assert (found["total"], found["searched"]) == (len(meant), 60)
+        light = rows_of(page, problem=meant.pop(), limit=1)[0]
+        assert "lighthouse" in page.get(f"sample/0/{light['key']}")["problem"]["text"]
+    with opened(tmp_path / "scored.jsonl", dataset=DATASET) as page:
+        page.wait_read()
+        [digest] = [row["digest"] for row in page.get("datasets")["rows"]]
+        for q, total in (("lighthouse", 1), ("nothing of the kind", 0), ("ARITH-00", 9)):
+            assert page.get(f"dataset/{digest}", q=q)["total"] == total
+            assert page.get("problems", run=0, q=q)["total"] == total
+
+
+def test_reward_formulas_of_a_run_are_named_and_chosen(tmp_path: Path) -> None:
+    log_formulas(tmp_path, RewardSpec.linear(0.3), RewardSpec.maximum())
+    with opened(tmp_path) as page:
+        page.wait_read()
+        [run] = page.get("state")["runs"]
+        assert [words for _, words in run["formulas"]] == [
+            "max(Acc, NCR) (2 samples)", "0.3 · Acc + 0.7 · NCR (1 sample)",
+        ]  # fmt: skip
+        for formula, words in run["formulas"]:
+            groups = page.get("groups", formula=formula)["groups"]
+            assert f"({sum(row['samples'] for row in groups)} sample" in words
+            [total] = page.get("curves", formula=formula)["runs"][0]["total"]
+            assert f"({total['samples']} sample" in words
 
 
 def test_groups_without_an_id_hold_one_split_and_one_model(tmp_path: Path) -> None:

@@ -185,6 +185,8 @@ def _of_run(
 ) -> list[tuple[Row, Explanation]]:
     """Explain samples of a run, those with the lowest final scores."""
     load_core()
+    import pyarrow as pa
+
     from consensuspr.score_log import LogReader
     from consensuspr.score_log.replay import Datasets, Unscored, explain_row
     from consensuspr.scoring import AnswerVerifier
@@ -193,7 +195,9 @@ def _of_run(
     rows: list[Row] = []
     for batch in reader.read():
         for name, value in wanted.items():
-            batch = batch.filter([found == value for found in batch.column(name).to_pylist()])
+            kept = [found == value for found in batch.column(name).to_pylist()]
+            # Typed, because an empty list has no type of its own.
+            batch = batch.filter(pa.array(kept, pa.bool_()))
         # At most so many are held, however many there are.
         rows = sorted([*rows, *batch.to_pylist()], key=_score_of_row)[:worst]
     datasets = Datasets([reader.run], [] if dataset is None else [Path(dataset)])

@@ -41,7 +41,7 @@ def consensus_orm(
         ground_truth_column: column of the dataset with the ground truth of each row; by default
             it may be absent.
         name: of the reward in ms-swift's log.
-        settings: of the reward (docs/train.md).
+        settings: of the reward (docs/reference/settings.md).
 
     Raises:
         InputError: a setting is unknown or wrong.

@@ -38,7 +38,7 @@ _FIGURES = ("acc", "ncr", "ncr_raw", "guard", "num_nodes", "num_matched", "statu
 
 
 class ConsensusConfig(BaseResourcesServerConfig):  # type: ignore[misc]  # NeMo Gym has no types
-    """Configuration of the server, with the settings of the reward (docs/train.md)."""
+    """Configuration of the server, with the settings of the reward (docs/reference/settings.md)."""
 
     consensuspr: dict[str, Any] = Field(default_factory=dict)
 

@@ -9,7 +9,7 @@
         reward_funcs=consensus_reward(address="127.0.0.1:50051", reward="linear", alpha=0.5),
     )
 
-Nothing of TRL is imported; ``docs/train.md`` describes settings and columns.  A column ``answer``
+Nothing of TRL is imported; ``docs/tutorials/trl.md`` describes the columns.  A column ``answer``
 or ``solution`` is not taken for the ground truth unless it is named: in many datasets it holds a
 worked solution, against which every answer would be wrong.
 """
@@ -49,8 +49,8 @@ def consensus_reward(
         ground_truth_column: column of the dataset with the ground truth of each row; by default
             it may be absent.
         name: of this reward in the trainer's log.
-        settings: of the reward (docs/train.md); with ``on_unscorable="none"`` a completion that
-            cannot be scored is left out.
+        settings: of the reward (docs/reference/settings.md); with ``on_unscorable="none"`` a
+            completion that cannot be scored is left out.
 
     Raises:
         InputError: a setting is unknown or wrong, or ``"none"`` would be trained on as 0 by the

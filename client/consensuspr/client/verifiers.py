@@ -54,7 +54,7 @@ def consensus_reward(
         ground_truth_field: of the task's data; by default it may be absent.
         tokenizer: the policy's.  The text of the sampled tokens is then scored, and their rewards
             are in ``trace.info["consensuspr"]["by_token"]``.
-        settings: of the reward (docs/train.md).
+        settings: of the reward (docs/reference/settings.md).
 
     Raises:
         InputError: a setting is unknown or wrong.

@@ -2,7 +2,7 @@
 
 A pattern is the normal form of one expression without the punctuation around it.  How its
 first and last characters bind to their neighbours is worked out here, once, so that the
-scan only looks at the neighbours of a hit (``docs/matching.md``, "The match rule").
+scan only looks at the neighbours of a hit (``docs/reference/matching.md``, "The match rule").
 """
 
 from __future__ import annotations

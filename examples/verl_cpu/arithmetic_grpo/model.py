@@ -190,6 +190,18 @@ def response_log_probs(
     return torch.zeros(mask.shape).masked_scatter(mask, chosen)
 
 
+def _draw(logits: Tensor, generator: torch.Generator) -> Tensor:
+    """Return a token for each of the (rows, tokens) logits.
+
+    One random number a row: `torch.multinomial` draws one for each token, and takes as long as
+    half of the model.
+    """
+    reached = logits.softmax(dim=-1).cumsum(dim=-1)
+    at = torch.rand(len(logits), 1, generator=generator) * reached[:, -1:]
+    # Rounding can put the number at the very end.
+    return torch.searchsorted(reached, at, right=True)[:, 0].clamp(max=logits.shape[1] - 1)
+
+
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def generate(
     model: Llama,
@@ -228,10 +240,7 @@ def generate(
     going = torch.ones(len(row), dtype=torch.bool)
     row = torch.arange(len(row))
     for step in range(max_tokens):
-        if generator is None:
-            chosen = logits.argmax(dim=-1)
-        else:
-            chosen = torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)[:, 0]
+        chosen = logits.argmax(dim=-1) if generator is None else _draw(logits, generator)
         for number, token, goes in zip(row.tolist(), chosen.tolist(), going.tolist(), strict=True):
             if goes:
                 responses[number].append(token)

@@ -1,7 +1,7 @@
 """An agent loop with a tool: the policy writes, a tool shows the worked solution, it writes again.
 
 The tool's text holds every node and the right answer, and earns nothing: only the policy's text is
-scored (docs/train.md, tools and environments).  The tool answers after every first turn, because a
+scored (docs/guides/verl.md, "Agent loops").  The tool answers after every first turn, because a
 model of this size would have to learn a format of calls first.
 """
 

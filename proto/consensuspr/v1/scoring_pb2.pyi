@@ -7,7 +7,7 @@ One unary call scores one batch of rollouts; clients split large batches into
 several calls and pipeline them on one channel, which every deployment can
 serve (a proxy without client streaming included). Failures of one rollout are
 statuses on that rollout; an RPC fails only when nothing of it could be done.
-The RPC codes that a server sends are listed in docs/serve.md.
+docs/reference/statuses.md lists the RPC codes.
 
 Fields are added freely; removed ones become `reserved`; a change of meaning is
 a new package (consensuspr.v2).
@@ -38,13 +38,13 @@ class _StatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTyp
     STATUS_UNSPECIFIED: _Status.ValueType  # 0
     """never sent"""
     STATUS_OK: _Status.ValueType  # 1
-    """every value that the problem allows is there"""
+    """scored"""
     STATUS_ANSWER_UNDECIDED: _Status.ValueType  # 2
-    """its budget is spent: acc is 0 and counted; method "load": NaN"""
+    """the check ran out of time: acc is 0; NaN if by load"""
     STATUS_NO_NODES: _Status.ValueType  # 3
-    """known problem (or ground truth sent) without nodes"""
+    """the problem has no nodes"""
     STATUS_NO_GROUND_TRUTH: _Status.ValueType  # 4
-    """nodes known, ground truth not"""
+    """nodes, but no ground truth"""
     STATUS_UNKNOWN_PROBLEM: _Status.ValueType  # 5
     """neither in the dataset nor described by the request"""
     STATUS_INVALID_NODES: _Status.ValueType  # 6
@@ -55,18 +55,18 @@ class _StatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTyp
     """a defect of the server, never of the rollout"""
 
 class Status(_Status, metaclass=_StatusEnumTypeWrapper):
-    """What became of one rollout. Never encoded as a reward of 0."""
+    """Status of one rollout. A failure is never a reward of 0."""
 
 STATUS_UNSPECIFIED: Status.ValueType  # 0
 """never sent"""
 STATUS_OK: Status.ValueType  # 1
-"""every value that the problem allows is there"""
+"""scored"""
 STATUS_ANSWER_UNDECIDED: Status.ValueType  # 2
-"""its budget is spent: acc is 0 and counted; method "load": NaN"""
+"""the check ran out of time: acc is 0; NaN if by load"""
 STATUS_NO_NODES: Status.ValueType  # 3
-"""known problem (or ground truth sent) without nodes"""
+"""the problem has no nodes"""
 STATUS_NO_GROUND_TRUTH: Status.ValueType  # 4
-"""nodes known, ground truth not"""
+"""nodes, but no ground truth"""
 STATUS_UNKNOWN_PROBLEM: Status.ValueType  # 5
 """neither in the dataset nor described by the request"""
 STATUS_INVALID_NODES: Status.ValueType  # 6
@@ -95,7 +95,7 @@ class _AnswerRuleEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """last #### only"""
 
 class AnswerRule(_AnswerRule, metaclass=_AnswerRuleEnumTypeWrapper):
-    """How the final answer is found and compared; see docs/answers.md."""
+    """How the final answer is found and compared; see docs/reference/answer-rules.md."""
 
 ANSWER_RULE_UNSPECIFIED: AnswerRule.ValueType  # 0
 """the dataset's own rule, else AUTO"""
@@ -176,9 +176,9 @@ class _NcrKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     NCR_KIND_PLAIN: _NcrKind.ValueType  # 1
     """each node the same, equation 1 of the paper"""
     NCR_KIND_WEIGHTED: _NcrKind.ValueType  # 2
-    """each its weight; refused where the dataset has none"""
+    """each its weight; rejected if the dataset has none"""
     NCR_KIND_POSITION: _NcrKind.ValueType  # 3
-    """each its position; refused where the dataset has none"""
+    """each its position; rejected if the dataset has none"""
 
 class NcrKind(_NcrKind, metaclass=_NcrKindEnumTypeWrapper):
     """What a node adds to ncr."""
@@ -188,9 +188,9 @@ NCR_KIND_UNSPECIFIED: NcrKind.ValueType  # 0
 NCR_KIND_PLAIN: NcrKind.ValueType  # 1
 """each node the same, equation 1 of the paper"""
 NCR_KIND_WEIGHTED: NcrKind.ValueType  # 2
-"""each its weight; refused where the dataset has none"""
+"""each its weight; rejected if the dataset has none"""
 NCR_KIND_POSITION: NcrKind.ValueType  # 3
-"""each its position; refused where the dataset has none"""
+"""each its position; rejected if the dataset has none"""
 global___NcrKind = NcrKind
 
 class _CodeCredit:
@@ -287,7 +287,7 @@ class _PutModeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """a dataset, else NOT_FOUND"""
 
 class PutMode(_PutMode, metaclass=_PutModeEnumTypeWrapper):
-    """What there may be already under the name of a dataset that is put."""
+    """Whether PutDataset may replace a dataset."""
 
 PUT_MODE_UNSPECIFIED: PutMode.ValueType  # 0
 """anything"""
@@ -299,11 +299,9 @@ global___PutMode = PutMode
 
 @typing.final
 class RewardSpec(google.protobuf.message.Message):
-    """How acc and ncr become one reward. What is a number or a bool has presence: an absent one is
-    what the comment says, never a 0 that would turn the outcome off without a word. guard and
-    statements are off where absent: so the requests of clients that do not know them score as
-    they always did, by the paper's own ncr. Absent code and unanswered are COMPUTED and NCR for the
-    same reason. Clients that know them always send all four.
+    """How acc and ncr become one reward. Numbers and flags have presence: an absent one has the
+    default of its comment, not 0. Absent guard, statements, code and unanswered score as before
+    these fields existed, by the paper's ncr. Clients that know them send all four.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -321,19 +319,19 @@ class RewardSpec(google.protobuf.message.Message):
     kind: global___RewardKind.ValueType
     """the formula"""
     alpha: builtins.float
-    """weight of acc in [0, 1], 0.5 where absent; LINEAR only"""
+    """weight of acc in [0, 1], 0.5 if absent; LINEAR only"""
     switch_epoch: builtins.int
-    """first outcome epoch, from 0, 1 where absent; CURRICULUM only"""
+    """first outcome epoch, from 0, 1 if absent; CURRICULUM only"""
     guard: builtins.bool
-    """ncr falls where a response states too much; false where absent"""
+    """lower ncr if a response states too much; false if absent"""
     statements: builtins.bool
-    """true statements reach nodes too; false where absent"""
+    """true statements reach nodes too; false if absent"""
     final_nodes: builtins.bool
-    """nodes that state the final answer count; true where absent"""
+    """nodes that state the final answer count; true if absent"""
     ncr: global___NcrKind.ValueType
     """what a node adds to ncr"""
     after_think: builtins.bool
-    """score only what follows the last </think>; false where absent"""
+    """score only what follows the last </think>; false if absent"""
     code: global___CodeCredit.ValueType
     """when statements in program code reach nodes"""
     unanswered: global___Unanswered.ValueType
@@ -453,7 +451,7 @@ class InlineNodes(google.protobuf.message.Message):
 
     @property
     def budget(self) -> global___GuardBudget:
-        """of the guard; where absent, it follows from nodes and length"""
+        """of the guard; if absent, it follows from nodes and length"""
 
     def __init__(
         self,
@@ -570,9 +568,9 @@ class ScoreRequest(google.protobuf.message.Message):
     PROBE_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
-    """PROTOCOL_VERSION of the sender; another than the server's, or none, is refused"""
+    """PROTOCOL_VERSION of the sender; must be the server's"""
     dataset: builtins.str
-    """name; may be empty where the server has exactly one"""
+    """name; may be empty if the server has one dataset"""
     epoch: builtins.int
     """training epoch counted from 0; the curriculum's phase"""
     answer_rule: global___AnswerRule.ValueType
@@ -582,23 +580,22 @@ class ScoreRequest(google.protobuf.message.Message):
     include_spans: builtins.bool
     """also return where each node was first hit"""
     run: builtins.str
-    """name of the training run that asks, at most 128 bytes; does not"""
+    """name of the training run, at most 128 bytes, for metrics. Send it"""
     expect_digest: builtins.str
-    """affect scoring, but metrics, and whose turn it is where the
-    call has it in its metadata too (consensuspr-run-bin)
-    refused where the dataset has another digest; empty: any
+    """in the metadata consensuspr-run-bin too, for a fair share
+    digest that the dataset must have; empty: any
     """
     probe: builtins.bool
-    """a look at the server, no part of a run: no metric of scores has it"""
+    """a check of the server: not counted in metrics"""
     request_id: builtins.int
-    """random, the same when it is sent again; with the position it names"""
+    """random, the same in a retry; score logs name a rollout without a"""
     @property
     def reward(self) -> global___RewardSpec:
-        """LINEAR with alpha 0.5 where absent"""
+        """LINEAR with alpha 0.5 if absent"""
 
     @property
     def rollouts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Rollout]:
-        """at most max_rollouts; none is allowed and asks for the identity"""
+        """at most max_rollouts; an empty list returns the identity"""
 
     def __init__(
         self,
@@ -645,14 +642,14 @@ global___Span = Span
 
 @typing.final
 class NodeSpan(google.protobuf.message.Message):
-    """The span of one node; `span` is absent where the node is not matched."""
+    """The span of one node; `span` is absent if the node is not matched."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SPAN_FIELD_NUMBER: builtins.int
     SHARE_FIELD_NUMBER: builtins.int
     share: builtins.float
-    """what the node adds to ncr_raw where it is matched; 0 where it does not count"""
+    """what the node adds to ncr_raw if it is matched; 0 if it does not count"""
     @property
     def span(self) -> global___Span:
         """of the first hit"""
@@ -718,7 +715,7 @@ class Identity(google.protobuf.message.Message):
     server_version: builtins.str
     """consensuspr release"""
     scoring_version: builtins.str
-    """of what earns credit and of the guard; absent: "1" """
+    """of the rules of credit and of the guard; absent: "1" """
     @property
     def reward(self) -> global___RewardSpec:
         """as applied, defaults filled in"""
@@ -743,9 +740,8 @@ global___Identity = Identity
 
 @typing.final
 class ScoreResponse(google.protobuf.message.Message):
-    """What became of the rollouts, by value: thousands of scores are a few columns and no messages.
-    A column has one entry per rollout, in request order, or none at all where its comment says
-    what that means. In columns of numbers NaN is unknown, never 0.
+    """Scores as columns, because a message per rollout would be slow. A column has one entry per
+    rollout, in request order, or is empty if its comment says so. NaN means unknown, never 0.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -795,7 +791,7 @@ class ScoreResponse(google.protobuf.message.Message):
 
     @property
     def rewards(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """[0, 1]; NaN where the status says so"""
+        """[0, 1]; NaN if the status allows none"""
 
     @property
     def accs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
@@ -807,19 +803,19 @@ class ScoreResponse(google.protobuf.message.Message):
 
     @property
     def ncrs_raw(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """ncr before the guard, equation 1; none: equal to ncrs"""
+        """ncr before the guard, equation 1; empty: equal to ncrs"""
 
     @property
     def guards(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """what ncr_raw was multiplied by; none: 1 where there is an ncr"""
+        """what ncr_raw was multiplied by; empty: 1 for each ncr"""
 
     @property
     def tpns(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """tokens per matched node, equation 2; none: unknown"""
+        """tokens per matched node, equation 2; empty: unknown"""
 
     @property
     def num_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """nodes of the problem that count, 0 where unknown"""
+        """nodes of the problem that count, 0 if unknown"""
 
     @property
     def num_matched(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -843,11 +839,11 @@ class ScoreResponse(google.protobuf.message.Message):
 
     @property
     def messages(self) -> google.protobuf.internal.containers.ScalarMap[builtins.int, builtins.str]:
-        """one sentence, by position, where the status is not OK"""
+        """one sentence, by position, if the status is not OK"""
 
     @property
     def spans(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodeSpans]:
-        """of first hits; none unless include_spans"""
+        """of first hits; empty without include_spans"""
 
     def __init__(
         self,
@@ -959,7 +955,7 @@ class NodeExplanation(google.protobuf.message.Message):
     """whether the node is no part of ncr"""
     @property
     def span(self) -> global___Span:
-        """absent where not matched"""
+        """absent if not matched"""
 
     @property
     def expressions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -1039,7 +1035,7 @@ class ExplainResponse(google.protobuf.message.Message):
 
     @property
     def guard(self) -> global___GuardFigures:
-        """absent where there is no ncr or no guard"""
+        """absent if there is no ncr or no guard"""
 
     @property
     def scored(self) -> global___ScoreResponse:
@@ -1064,7 +1060,7 @@ class ServerInfoRequest(google.protobuf.message.Message):
 
     PROTOCOL_VERSION_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
-    """ignored: any client may ask what this server is"""
+    """ignored: any client may call"""
     def __init__(
         self,
         *,
@@ -1087,7 +1083,7 @@ class DatasetInfo(google.protobuf.message.Message):
     NUM_WITHOUT_NODES_FIELD_NUMBER: builtins.int
     NUM_WITH_BUDGETS_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """what requests call it"""
+    """name in requests"""
     digest: builtins.str
     """"sha256:..." over content including derived forms"""
     num_problems: builtins.int
@@ -1260,13 +1256,13 @@ class PutDatasetRequest(google.protobuf.message.Message):
     MODE_FIELD_NUMBER: builtins.int
     EXPECT_DIGEST_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """what requests shall call it"""
+    """name in requests"""
     path: builtins.str
     """file on the server's machine; empty: the one it was read from"""
     mode: global___PutMode.ValueType
     """whether it may replace, or has to"""
     expect_digest: builtins.str
-    """refused where the file turns out to have another; empty: any"""
+    """digest that the file must have; empty: any"""
     def __init__(
         self,
         *,
@@ -1286,7 +1282,7 @@ class PutDatasetResponse(google.protobuf.message.Message):
     DATASET_FIELD_NUMBER: builtins.int
     PREVIOUS_DIGEST_FIELD_NUMBER: builtins.int
     previous_digest: builtins.str
-    """of what had the name before; empty where it is new"""
+    """of what had the name before; empty if it is new"""
     @property
     def dataset(self) -> global___ServedDataset:
         """as it is served from now on"""

@@ -64,14 +64,14 @@ class ScoringServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """Scores one rollout and tells which expression of which node was found where.
+        """Scores one rollout and returns where each node was found, and by which expression.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ServerInfo(self, request, context):
-        """Says what this server is: versions, limits, loaded datasets.
+        """Returns the server's versions, limits and datasets.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -190,7 +190,7 @@ class ScoringService(object):
 
 
 class AdminServiceStub(object):
-    """Changes what the server serves, while it serves. Needs rights of its own (docs/serve.md).
+    """Changes the datasets of a running server. With tokens, it needs one of scope admin.
     """
 
     def __init__(self, channel):
@@ -217,7 +217,7 @@ class AdminServiceStub(object):
 
 
 class AdminServiceServicer(object):
-    """Changes what the server serves, while it serves. Needs rights of its own (docs/serve.md).
+    """Changes the datasets of a running server. With tokens, it needs one of scope admin.
     """
 
     def ListDatasets(self, request, context):
@@ -228,16 +228,15 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PutDataset(self, request, context):
-        """Adds a dataset, or replaces one by other content. The reply comes when every worker scores
-        with it; requests under way finish on what they began with. Where the file is bad, nothing
-        changes.
+        """Adds or replaces a dataset. The reply comes when every worker scores with it. Requests under
+        way finish with the old content. If the file is bad, nothing changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveDataset(self, request, context):
-        """Removes a dataset; the last one stays.
+        """Removes a dataset. The last one cannot be removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -270,7 +269,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
-    """Changes what the server serves, while it serves. Needs rights of its own (docs/serve.md).
+    """Changes the datasets of a running server. With tokens, it needs one of scope admin.
     """
 
     @staticmethod

@@ -7,7 +7,7 @@ One unary call scores one batch of rollouts; clients split large batches into
 several calls and pipeline them on one channel, which every deployment can
 serve (a proxy without client streaming included). Failures of one rollout are
 statuses on that rollout; an RPC fails only when nothing of it could be done.
-The RPC codes that a server sends are listed in docs/serve.md.
+docs/reference/statuses.md lists the RPC codes.
 
 Fields are added freely; removed ones become `reserved`; a change of meaning is
 a new package (consensuspr.v2).
@@ -41,13 +41,13 @@ class ScoringServiceStub:
         consensuspr.v1.scoring_pb2.ExplainRequest,
         consensuspr.v1.scoring_pb2.ExplainResponse,
     ]
-    """Scores one rollout and tells which expression of which node was found where."""
+    """Scores one rollout and returns where each node was found, and by which expression."""
 
     ServerInfo: grpc.UnaryUnaryMultiCallable[
         consensuspr.v1.scoring_pb2.ServerInfoRequest,
         consensuspr.v1.scoring_pb2.ServerInfoResponse,
     ]
-    """Says what this server is: versions, limits, loaded datasets."""
+    """Returns the server's versions, limits and datasets."""
 
 class ScoringServiceAsyncStub:
     """Scores rollouts of a policy against node-annotated problems."""
@@ -62,13 +62,13 @@ class ScoringServiceAsyncStub:
         consensuspr.v1.scoring_pb2.ExplainRequest,
         consensuspr.v1.scoring_pb2.ExplainResponse,
     ]
-    """Scores one rollout and tells which expression of which node was found where."""
+    """Scores one rollout and returns where each node was found, and by which expression."""
 
     ServerInfo: grpc.aio.UnaryUnaryMultiCallable[
         consensuspr.v1.scoring_pb2.ServerInfoRequest,
         consensuspr.v1.scoring_pb2.ServerInfoResponse,
     ]
-    """Says what this server is: versions, limits, loaded datasets."""
+    """Returns the server's versions, limits and datasets."""
 
 class ScoringServiceServicer(metaclass=abc.ABCMeta):
     """Scores rollouts of a policy against node-annotated problems."""
@@ -87,7 +87,7 @@ class ScoringServiceServicer(metaclass=abc.ABCMeta):
         request: consensuspr.v1.scoring_pb2.ExplainRequest,
         context: _ServicerContext,
     ) -> typing.Union[consensuspr.v1.scoring_pb2.ExplainResponse, collections.abc.Awaitable[consensuspr.v1.scoring_pb2.ExplainResponse]]:
-        """Scores one rollout and tells which expression of which node was found where."""
+        """Scores one rollout and returns where each node was found, and by which expression."""
 
     @abc.abstractmethod
     def ServerInfo(
@@ -95,12 +95,12 @@ class ScoringServiceServicer(metaclass=abc.ABCMeta):
         request: consensuspr.v1.scoring_pb2.ServerInfoRequest,
         context: _ServicerContext,
     ) -> typing.Union[consensuspr.v1.scoring_pb2.ServerInfoResponse, collections.abc.Awaitable[consensuspr.v1.scoring_pb2.ServerInfoResponse]]:
-        """Says what this server is: versions, limits, loaded datasets."""
+        """Returns the server's versions, limits and datasets."""
 
 def add_ScoringServiceServicer_to_server(servicer: ScoringServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 
 class AdminServiceStub:
-    """Changes what the server serves, while it serves. Needs rights of its own (docs/serve.md)."""
+    """Changes the datasets of a running server. With tokens, it needs one of scope admin."""
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     ListDatasets: grpc.UnaryUnaryMultiCallable[
@@ -113,19 +113,18 @@ class AdminServiceStub:
         consensuspr.v1.scoring_pb2.PutDatasetRequest,
         consensuspr.v1.scoring_pb2.PutDatasetResponse,
     ]
-    """Adds a dataset, or replaces one by other content. The reply comes when every worker scores
-    with it; requests under way finish on what they began with. Where the file is bad, nothing
-    changes.
+    """Adds or replaces a dataset. The reply comes when every worker scores with it. Requests under
+    way finish with the old content. If the file is bad, nothing changes.
     """
 
     RemoveDataset: grpc.UnaryUnaryMultiCallable[
         consensuspr.v1.scoring_pb2.RemoveDatasetRequest,
         consensuspr.v1.scoring_pb2.RemoveDatasetResponse,
     ]
-    """Removes a dataset; the last one stays."""
+    """Removes a dataset. The last one cannot be removed."""
 
 class AdminServiceAsyncStub:
-    """Changes what the server serves, while it serves. Needs rights of its own (docs/serve.md)."""
+    """Changes the datasets of a running server. With tokens, it needs one of scope admin."""
 
     ListDatasets: grpc.aio.UnaryUnaryMultiCallable[
         consensuspr.v1.scoring_pb2.ListDatasetsRequest,
@@ -137,19 +136,18 @@ class AdminServiceAsyncStub:
         consensuspr.v1.scoring_pb2.PutDatasetRequest,
         consensuspr.v1.scoring_pb2.PutDatasetResponse,
     ]
-    """Adds a dataset, or replaces one by other content. The reply comes when every worker scores
-    with it; requests under way finish on what they began with. Where the file is bad, nothing
-    changes.
+    """Adds or replaces a dataset. The reply comes when every worker scores with it. Requests under
+    way finish with the old content. If the file is bad, nothing changes.
     """
 
     RemoveDataset: grpc.aio.UnaryUnaryMultiCallable[
         consensuspr.v1.scoring_pb2.RemoveDatasetRequest,
         consensuspr.v1.scoring_pb2.RemoveDatasetResponse,
     ]
-    """Removes a dataset; the last one stays."""
+    """Removes a dataset. The last one cannot be removed."""
 
 class AdminServiceServicer(metaclass=abc.ABCMeta):
-    """Changes what the server serves, while it serves. Needs rights of its own (docs/serve.md)."""
+    """Changes the datasets of a running server. With tokens, it needs one of scope admin."""
 
     @abc.abstractmethod
     def ListDatasets(
@@ -165,9 +163,8 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: consensuspr.v1.scoring_pb2.PutDatasetRequest,
         context: _ServicerContext,
     ) -> typing.Union[consensuspr.v1.scoring_pb2.PutDatasetResponse, collections.abc.Awaitable[consensuspr.v1.scoring_pb2.PutDatasetResponse]]:
-        """Adds a dataset, or replaces one by other content. The reply comes when every worker scores
-        with it; requests under way finish on what they began with. Where the file is bad, nothing
-        changes.
+        """Adds or replaces a dataset. The reply comes when every worker scores with it. Requests under
+        way finish with the old content. If the file is bad, nothing changes.
         """
 
     @abc.abstractmethod
@@ -176,6 +173,6 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: consensuspr.v1.scoring_pb2.RemoveDatasetRequest,
         context: _ServicerContext,
     ) -> typing.Union[consensuspr.v1.scoring_pb2.RemoveDatasetResponse, collections.abc.Awaitable[consensuspr.v1.scoring_pb2.RemoveDatasetResponse]]:
-        """Removes a dataset; the last one stays."""
+        """Removes a dataset. The last one cannot be removed."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

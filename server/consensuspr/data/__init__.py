@@ -1,6 +1,6 @@
 """Rows of datasets and rollouts files: schema, validation, readers and writers.
 
-The formats are described in ``docs/datasets.md``.
+The formats are described in ``docs/reference/file-formats.md``.
 """
 
 from consensuspr.data.readers import (

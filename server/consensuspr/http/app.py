@@ -1,4 +1,6 @@
-"""The HTTP endpoint of a worker: routes, and the code of each failure (``docs/train.md``).
+"""The HTTP endpoint of a worker: routes, and the code of each failure.
+
+``docs/guides/trainers.md`` describes both for users.
 
 No code but 200 carries a reward, so that no failure can be trained on as one.
 """
@@ -147,8 +149,8 @@ class HttpFront(HttpServer):
                     if self._arriving_bytes > self._max_arriving_bytes:
                         raise Abort(
                             grpc.StatusCode.RESOURCE_EXHAUSTED,
-                            f"bodies of {self._arriving_bytes} bytes are arriving, the limit is"
-                            f" {self._max_arriving_bytes}",
+                            f"too many bodies are arriving: {self._arriving_bytes} bytes, the limit"
+                            f" is {self._max_arriving_bytes}",
                             SHUTDOWN_RETRY_S,
                         )
         except TimeoutError:
@@ -190,7 +192,7 @@ def _refusal(abort: Abort) -> Response:
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     known = ", ".join(f"POST /{shape}" for shape in SHAPES)
-    sentence = f"no {request.method} {request.url.path[:80]}; there are {known}, GET /health"
+    sentence = f"no route {request.method} {request.url.path[:80]}; use {known} or GET /health"
     return json_response(error.status_code, {"error": sentence}, dict(error.headers or {}))
 
 

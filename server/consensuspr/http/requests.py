@@ -129,7 +129,7 @@ def parse_json(raw: bytes | bytearray, name: str) -> object:
     """Return the value of a JSON text; raise InputError if it is none, or holds too many."""
     structure = _STRING.sub(b"", raw)
     if sum(map(structure.count, (b",", b"[", b"{"))) > MAX_VALUES:
-        raise InputError(f"{name} holds more than {MAX_VALUES} values")
+        raise InputError(f"{name} has more than {MAX_VALUES} values")
     try:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -185,8 +185,8 @@ def _score(
     if missing and settings.on_unscorable is None:
         first = outcomes[missing[0]]
         raise Unscorable(
-            f"{len(missing)} of {len(outcomes)} rollouts have no reward and the URL names none"
-            f" (on_unscorable); number {missing[0]}: {first.status}: {first.message}",
+            f"{len(missing)} of {len(outcomes)} rollouts have no reward, and the URL does not set"
+            f" on_unscorable; rollout {missing[0]}: {first.status}: {first.message}",
             [
                 {"index": at, "status": outcomes[at].status, "message": outcomes[at].message}
                 for at in missing[:MAX_NAMED]
@@ -204,7 +204,7 @@ def _size(rollout: Rollout | None) -> int:
 
 def _outcome(score: Score | None) -> _Outcome:
     if score is None:
-        message = "the query does not hold its prompt, so the response is unknown"
+        message = "the query does not contain the prompt, so the response is unknown"
         return _Outcome(RESPONSE_NOT_FOUND, message, dict.fromkeys(_FIGURES))
     message = "" if score.status is Status.OK else score.message
     return _Outcome(score.status.value, message, {name: getattr(score, name) for name in _FIGURES})

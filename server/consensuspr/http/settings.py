@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, FiniteFloat, ValidationError
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from consensuspr.errors import InputError
 from consensuspr.scoring.reward_options import OF_ONE_REWARD, Epoch, RewardOptions
@@ -25,14 +25,25 @@ _BELONGS_TO = {**OF_ONE_REWARD, "scores": "openrlhf", "reply": "slime"}
 class UrlSettings(RewardOptions):
     """Settings of a URL."""
 
-    epoch: Epoch = 0
-    dataset: str | None = None
-    run: str | None = None
-    expect_digest: str | None = None
-    # Reward of a rollout that cannot be scored; None: the request fails.
-    on_unscorable: FiniteFloat | None = None
-    scores: Literal["reward", "acc"] = "reward"  # by which OpenRLHF's dynamic filtering decides
-    reply: Literal["object", "number"] = "object"  # to slime
+    epoch: Epoch = Field(
+        0,
+        description="Epoch of the curriculum, from 0: requests do not carry it, so run each stage"
+        " as a run of its own.",
+    )
+    dataset: str | None = Field(None, description="Name of the dataset, if the server has several.")
+    run: str | None = Field(None, description="Name of this run, for its fair share and metrics.")
+    expect_digest: str | None = Field(
+        None, description="Digest that the dataset must have; else the code is 412."
+    )
+    on_unscorable: FiniteFloat | None = Field(
+        None, description="Reward of a rollout that cannot be scored; not set: the request fails."
+    )
+    scores: Literal["reward", "acc"] = Field(
+        "reward", description="OpenRLHF only: value that its dynamic filtering uses."
+    )
+    reply: Literal["object", "number"] = Field(
+        "object", description="slime only: an object, or the reward alone."
+    )
 
     def options(self) -> ScoreOptions:
         """Return how to score; raise InputError if a value is out of its range."""
@@ -44,7 +55,7 @@ def read_settings(query: Sequence[tuple[str, str]], shape: str) -> UrlSettings:
     """Read the query of a URL for requests of one shape, ``openrlhf`` or ``slime``."""
     given = dict(query)
     if len(given) < len(query):
-        raise InputError("a setting is in the URL twice")
+        raise InputError("the URL has a setting twice")
     settings = validated(UrlSettings, given, "setting ")
     for name in settings.model_fields_set:
         if _BELONGS_TO.get(name, shape) not in (shape, settings.reward):

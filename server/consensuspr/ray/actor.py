@@ -95,7 +95,7 @@ def start_server(
             relative one is relative to this process.
         node: where it runs: ``"head"``, a node's id or IP; None: the node of this process.
         port: to listen on, on the node's IP; 0: any free one, kept over restarts.
-        settings: other settings of the server by name, see ``docs/serve.md``.
+        settings: other settings of the server by name (``consensuspr serve --list-settings``).
         num_cpus: CPUs that the actor reserves in Ray; ``settings["workers"]`` is the number
             of its worker processes.
         ready_timeout_s: how long to wait, loading the datasets included; None: for ever.
@@ -131,7 +131,7 @@ def start_server(
         reason = f"was not ready after ready_timeout_s={ready_timeout_s}"
         error = ConsensusPRError(f"the server on {config.address} {reason}")
     except ray.exceptions.RayActorError as lost:
-        reason = f"has lost its actor before it served: {lost}"
+        reason = f"lost its actor before it was ready: {lost}"
         error = ConsensusPRError(f"the server on {config.address} {reason}")
     if error is not None:
         ray.kill(actor, no_restart=True)
@@ -144,7 +144,7 @@ def _config(
 ) -> ServerConfig:
     for given in ("datasets", "address"):
         if given in settings:
-            raise InputError(f"{given} is an argument of its own, not one of settings")
+            raise InputError(f"pass {given} as an argument of its own, not in settings")
     by_name = datasets if isinstance(datasets, Mapping) else {DEFAULT_DATASET: datasets}
     # A Ray worker has another working directory.
     absolute = {name: os.path.abspath(path) for name, path in by_name.items()}
@@ -190,7 +190,7 @@ class _ServerKeeper:
         elif _is_restart():
             # It has served before, and the obstacle may pass: the processes of the server before
             # hold the port for a moment.
-            print(f"the reward server cannot be restarted: {self._error}", flush=True)
+            print(f"the reward server cannot restart: {self._error}", flush=True)
             time.sleep(RESTART_PAUSE_S)
             os._exit(1)
 
@@ -224,7 +224,7 @@ class _ServerKeeper:
         code = self._process.wait()
         if not self._stopping:
             kill_session(self._process)
-            print(f"the reward server {describe_exit(code)}; it is restarted", flush=True)
+            print(f"the reward server {describe_exit(code)}; restarting it", flush=True)
             os._exit(1)
 
 

@@ -99,18 +99,18 @@ def app(arguments: dict[str, Any]) -> Any:
 def _config(arguments: Mapping[str, Any]) -> ServerConfig:
     for key in arguments:
         if key in _SERVES_BUSINESS:
-            raise InputError(f"{key} cannot be set here; configure it in Ray Serve")
+            raise InputError(f"{key} has no effect here; configure it in Ray Serve")
     datasets = arguments.get("datasets")
     if not isinstance(datasets, Mapping) or not datasets:
-        raise InputError(f"datasets must be paths by name, got {datasets!r}")
+        raise InputError(f"datasets must map names to paths, got {datasets!r}")
     paths = {f"dataset {name}": path for name, path in datasets.items()}
     for name, path in {**paths, "score_log": arguments.get("score_log")}.items():
         if path is not None and not os.path.isabs(str(path)):
             raise InputError(f"{name} must be an absolute path, got {str(path)!r}")
     if not arguments.get("token_file") and not arguments.get("insecure"):
         raise InputError(
-            "Serve listens on all addresses of its nodes: give token_file, a path that every node"
-            " has (`consensuspr token FILE` makes one), or insecure: true on a trusted network"
+            "Serve listens on all addresses of its nodes: set token_file to a path on every node"
+            " (`consensuspr token FILE` makes one), or insecure: true on a trusted network"
         )
     # One worker, to which all cores that Serve gives its process belong.
     return load_config(overrides={"threads": 1, **arguments, "workers": 1})

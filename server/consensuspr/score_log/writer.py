@@ -236,7 +236,7 @@ class ScoreLog:
             try:
                 self._write(parts)
             except Exception:  # a thread that ends would lose all that comes
-                logger.exception("%s: a defect of the score log", self.run)
+                logger.exception("score log %s: internal error", self.run)
             rested = time.monotonic() + min(REST * (time.monotonic() - begun), FILE_S)
             for loop, future in awaited.items():
                 with contextlib.suppress(RuntimeError):  # the loop is closed, nobody waits
@@ -246,12 +246,12 @@ class ScoreLog:
                     try:
                         keep_dataset(self.run, index)
                     except InputError as error:  # the next request has it again
-                        reason = f"{index.digest} is not kept: {error}"
+                        reason = f"cannot keep dataset {index.digest}: {error}"
                         self._events.report("score log, dataset", reason)
                 if not closing:
                     self._tidy()
             except Exception:
-                logger.exception("%s: a defect of the score log", self.run)
+                logger.exception("score log %s: internal error", self.run)
 
     def _write(self, parts: list[LoggedPart]) -> None:
         """Write parts to a file; rows and texts that cannot be written are counted."""
@@ -288,7 +288,7 @@ class ScoreLog:
                 for part in parts:
                     yield from self._batches([part])
             else:
-                logger.error("a row of the score log has a defect", exc_info=error)
+                logger.error("cannot write a row of the score log", exc_info=error)
                 self._lose(len(parts[0].rollouts), 0, f"{type(error).__name__}: {error}")
 
     def _tidy(self) -> None:
@@ -297,7 +297,7 @@ class ScoreLog:
             self._merge()
         except Exception as error:
             self._written.clear()  # another attempt would end as this one
-            self._events.report("score log, merge", f"files in {self.run} are not merged: {error}")
+            self._events.report("score log, merge", f"cannot merge files in {self.run}: {error}")
         remove_leftovers(self.run)
         self._forget_texts()
 
@@ -340,17 +340,17 @@ class ScoreLog:
                 continue
             if texts:
                 logger.warning(
-                    "score log %s: its texts take more than %d bytes; %d of the oldest are given"
-                    " up, in %s", self.run, self._text_bytes, texts, path.name,
+                    "score log %s: the texts exceed score_log_bytes=%d; deleted the %d texts of"
+                    " %s", self.run, self._text_bytes, texts, path.name,
                 )  # fmt: skip
                 return
 
     def _lose(self, rows: int, texts: int, reason: str) -> None:
         self.lost_rows += rows
         self.lost_texts += texts
-        kind, loss = "lost rows", f"{rows} rows are lost"
+        kind, loss = "lost rows", f"lost {rows} rows"
         if not rows:
-            kind, loss = "lost texts", f"{texts} rows have no text"
+            kind, loss = "lost texts", f"lost the text of {texts} rows"
         self._events.report(f"score log, {kind}", f"{self.run}: {loss}: {reason}")
         if self._on_loss is not None:
             self._on_loss(rows, texts)

@@ -200,7 +200,7 @@ class DatasetIndex:
         if is_index(path):
             index = cls.open(path, name=name, cache=cache)
             if index.derive != derive:
-                reason = f"was made with derive {index.derive!r}, and {derive!r} is asked for"
+                reason = f"was made with derive={index.derive!r}, but derive={derive!r} is set"
                 raise DataError(file_name, None, reason)
         else:
             with on_disk(_HELD), tempfile.TemporaryFile(prefix="consensuspr-") as file:
@@ -208,13 +208,13 @@ class DatasetIndex:
                 index = cls(_mapped(file)[0], name, cache)
         if derived.outdated:
             _log.warning(
-                "dataset %s: the derived forms of %d nodes are of another version than %s and"
-                " are made at each load; store them: consensuspr derive %s --output FILE",
+                "dataset %s: %d nodes have derived forms of another version than %s, so each load"
+                " makes them again; store them: consensuspr derive %s --output FILE",
                 name, derived.outdated, FORMS_VERSION, file_name,
             )  # fmt: skip
         _log.info(
-            "dataset %s: %d problems, %d nodes, %d expressions and %d derived forms, %d of them"
-            " derived now, from %s in %.1f s, digest %s",
+            "dataset %s: loaded %d problems, %d nodes, %d expressions and %d derived forms (%d made"
+            " now) from %s in %.1f s, digest %s",
             name, index.info.num_problems, index.info.num_nodes, index.info.num_expressions,
             index.info.num_derived, derived.forms, file_name, time.monotonic() - start,
             index.digest,

@@ -91,7 +91,7 @@ def check_nodes(given: Sequence[InlineNode | Sequence[str]], limits: Limits) -> 
     total = sum(map(_size, texts))
     if total > limits.max_inline_bytes:
         raise InvalidNodesError(
-            f"the inline nodes hold {total} bytes of expressions; "
+            f"the inline nodes have {total} bytes of expressions; "
             f"the limit is {limits.max_inline_bytes}"
         )
     return nodes
@@ -102,7 +102,7 @@ def _checked(given: InlineNode | Sequence[str], at: int, limits: Limits) -> Node
     written, fault = node.expressions, ""
     # A string is a sequence of strings too.
     if isinstance(written, (str, bytes)) or not hasattr(written, "__len__"):
-        raise InvalidNodesError(f"inline node {at} is no list of expressions")
+        raise InvalidNodesError(f"inline node {at} is not a list of expressions")
     texts = (*written, *node.derived)
     wrong = [type(text).__name__ for text in texts if not isinstance(text, str)]
     if not len(written):
@@ -114,7 +114,7 @@ def _checked(given: InlineNode | Sequence[str], at: int, limits: Limits) -> Node
     elif (size := max(map(_size, texts))) > (limit := limits.max_expression_bytes):
         fault = f"an expression of {size} bytes; the limit is {limit}"
     elif node.weight is not None and not is_weight(node.weight):
-        fault = f"the weight {node.weight!r}, which is no number from 0 to {MAX_WEIGHT:g}"
+        fault = f"the weight {node.weight!r}, which is not a number from 0 to {MAX_WEIGHT:g}"
     if fault:
         raise InvalidNodesError(f"inline node {at} has {fault}")
     return Node(

@@ -105,7 +105,7 @@ class RewardSpec:
     """Which reward to compute, and of which NCR; build it with one of the named constructors.
 
     ``guard=False`` and ``statements=False`` together are the paper's own NCR (equation 1); the
-    defaults deviate from it (``docs/train.md``).
+    defaults deviate from it (``docs/concepts/reward.md``).
 
     Attributes:
         kind: how Acc and NCR are combined.
@@ -226,6 +226,8 @@ class RewardSpec:
                 return f"{self.alpha:g} · Acc + {1 - self.alpha:g} · NCR"
             case RewardKind.MAX:
                 return "max(Acc, NCR)"
+            case RewardKind.CURRICULUM if epoch is None:
+                return f"NCR, from epoch {self.switch_epoch} Acc (curriculum)"
             case RewardKind.CURRICULUM:
                 if epoch is None:
                     return f"NCR, from epoch {self.switch_epoch} Acc (curriculum)"

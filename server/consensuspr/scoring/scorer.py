@@ -101,7 +101,7 @@ MAX_EXPLAINED_BYTES = 2 << 20
 _NOT_CHECKED = frozenset((Status.OVERSIZE, Status.UNKNOWN_PROBLEM, Status.INTERNAL))
 _WITHOUT_REWARD = _NOT_CHECKED | {Status.INVALID_NODES}
 _KILLED_TWICE = (
-    "the answer could not be checked: processes that compared it were killed from outside, twice"
+    "the answer could not be checked: the process that compared it was killed from outside twice"
     " (out of memory?)"
 )
 _DONE = {OnUndecided.COUNT_WRONG: "counts as wrong", OnUndecided.MASK: "masks the reward"}
@@ -218,8 +218,8 @@ class Scorer:
         if index is None:
             known = ", ".join(sorted(datasets))
             if not options.dataset:
-                raise InvalidRequest(f"dataset must be named, there are several: {known}")
-            raise UnknownDataset(f"no dataset is called {_shown(name)}; there is: {known}")
+                raise InvalidRequest(f"dataset is required, because there are several: {known}")
+            raise UnknownDataset(f"no dataset is called {_shown(name)}; known datasets: {known}")
         if options.expect_digest not in (None, index.digest):
             raise DatasetMismatch.of(name, index.digest, options.expect_digest)
         return name, index
@@ -369,7 +369,9 @@ class _Batch:
                 "%s failed for rollout %s of problem %s",
                 stage, _shown(rollout.rollout_id or ""), _shown(rollout.problem_id),
             )  # fmt: skip
-        self.fail(at, Status.INTERNAL, f"{stage} failed by a defect; the log has the details")
+        self.fail(
+            at, Status.INTERNAL, f"{stage} failed with an internal error; the log has the traceback"
+        )
 
     def together(self, positions: list[int], work: Callable[[list[int]], None], stage: str) -> None:
         """Do work for all positions at once; if that fails, one by one to spare the others."""
@@ -405,7 +407,7 @@ class _Batch:
         threads = min(self.threads or os.cpu_count() or 1, MAX_THREADS_COUNTED)
         limit, purpose = self.limits.max_response_bytes, ""
         if self.options.include_spans and limit > MAX_EXPLAINED_BYTES:
-            limit, purpose = MAX_EXPLAINED_BYTES, " where spans are asked for"
+            limit, purpose = MAX_EXPLAINED_BYTES, " with spans"
         portion: dict[int, _Nodes] = {}
         text_bytes = 0
         for at, rollout in enumerate(self.rollouts):
@@ -453,7 +455,7 @@ class _Batch:
             return _Task(truth, None, Status.INVALID_NODES, str(fault))
         problem = f"problem {_shown(rollout.problem_id)}"
         if nodes is not None and nodes.counted is not None and not nodes.counted.any():
-            message = f"{problem} has no nodes but final ones, which do not count"
+            message = f"{problem} has final nodes only, which do not count (final_nodes=False)"
             return _Task(truth, None, Status.NO_NODES, message)
         if nodes is not None and truth is None:
             return _Task(truth, nodes, Status.NO_GROUND_TRUTH, f"{problem} has no ground truth")
@@ -646,8 +648,8 @@ class _Batch:
                 continue
             done = _DONE[self.options.on_undecided]
             if verdict.method in LOAD_METHODS:
-                acc[at], done = math.nan, "is not known"
-            message = f"the answer stayed undecided ({verdict.method}) and {done}"
+                acc[at], done = math.nan, "acc is unknown"
+            message = f"the answer is undecided ({verdict.method}) and {done}"
             if self.status[at] is Status.OK:
                 self.fail(at, Status.ANSWER_UNDECIDED, message)
             elif self.status[at] is not Status.INTERNAL:

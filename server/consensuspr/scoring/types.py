@@ -79,7 +79,7 @@ class Status(StrEnum):
 
 
 class AnswerRule(StrEnum):
-    """How the final answer is found and compared (``docs/answers.md``)."""
+    """How the final answer is found and compared (``docs/reference/answer-rules.md``)."""
 
     AUTO = "auto"
     DAPO = "dapo"
@@ -338,7 +338,8 @@ class Score:
             None unless spans were asked for.
         message: one sentence where the status is not OK, else empty.
         answer: the answer taken from the response, None if none was found.
-        answer_method: how acc was decided (``docs/answers.md``), empty if it was not.
+        answer_method: how acc was decided, empty if it was not; ``docs/reference/answer-rules.md``
+            lists the methods.
         ncr_raw: NCR before the guard, ``num_matched / num_nodes`` (equation 1 of the paper), or
             the weights of matched nodes as a share of all; None where ncr is.
         guard: what ncr_raw was multiplied by, in (0, 1], 1 where the guard is off; None where

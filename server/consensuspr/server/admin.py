@@ -80,7 +80,7 @@ class AdminService:
             if path:
                 await asyncio.to_thread(self._check_place, path)
             elif name not in self._datasets.served:
-                raise InputError(f"path is missing, and dataset {name!r} is not there yet")
+                raise InputError(f"path is required, because there is no dataset {name!r} yet")
         except InputError as error:
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         path = path or self._datasets.served[name].path
@@ -119,8 +119,8 @@ class AdminService:
         found = os.path.realpath(path)
         if not any(os.path.commonpath((place, found)) == place for place in self._places):
             raise InputError(
-                f"path must be in or below {', '.join(self._places)}, where the datasets of the"
-                f" server's settings are, got {path[:200]!r}",
+                f"path must be in or below {', '.join(self._places)}, the folders of the datasets"
+                f" in the server's settings, got {path[:200]!r}",
             )
 
     def _message(self, name: str, served: Served) -> pb.ServedDataset:

@@ -71,8 +71,8 @@ def charge(request: bytes, table: bytes, max_fields: int, copies: int = COPIES) 
     fields = count_fields(request, table, max_fields)
     if fields > max_fields:
         raise InvalidRequest(
-            f"a request holds at most {max_fields} fields, including those of its rollouts and"
-            f" nodes; this one of {len(request)} bytes holds more"
+            f"a request has at most {max_fields} fields, with those of its rollouts and nodes;"
+            f" this one of {len(request)} bytes has more"
         )
     return copies * len(request) + FIELD_BYTES * fields + REQUEST_OVERHEAD_BYTES
 
@@ -182,13 +182,14 @@ class Admission:
     def _refusal(self, num_bytes: int, run: str) -> Refusal | None:
         own, share = self._bytes_of[run], int(RUN_SHARE * self._limit_bytes)
         if self.unfinished_bytes and self.unfinished_bytes + num_bytes > self._limit_bytes:
-            held, limit = f"{self.unfinished_bytes} bytes of requests", self._limit_bytes
+            queue, held, limit = "queue", self.unfinished_bytes, self._limit_bytes
         elif own and own + num_bytes > share:
-            held, limit = f"{own} bytes of requests of this run", share
+            queue, held, limit = "run's share of the queue", own, share
         else:
             return None
         return Refusal(
-            f"{held} are unfinished, {num_bytes} more would exceed the limit of {limit}",
+            f"the {queue} is full: {held} of {limit} bytes are in use, and the request needs"
+            f" {num_bytes}",
             # After half of the queueing time, some of the present requests are done.
             min(MAX_RETRY_S, max(MIN_RETRY_S, self._waited_s / 2)),
         )

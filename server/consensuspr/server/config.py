@@ -63,7 +63,7 @@ class Address:
     def parse(cls, text: str) -> Address:
         """Read ``HOST:PORT``, an IPv6 host in brackets; raise InputError for anything else."""
         if text.startswith(("unix:", "/")):
-            raise InputError(f"address {text!r} is a unix socket; serve needs HOST:PORT")
+            raise InputError(f"address {text!r} is a unix socket; use HOST:PORT")
         host, colon, port = text.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         if bracketed:
@@ -255,7 +255,7 @@ class ServerConfig(Settings):
         if not self.datasets and self.dataset_folder is None:
             raise ValueError("no dataset was given; add --dataset PATH or --dataset NAME=PATH")
         if self.web is not None and self.score_log is None:
-            raise ValueError("web shows the score log; set score_log too (--score-log RUN)")
+            raise ValueError("web needs score_log, which is not set (--score-log RUN)")
         if (self.tls_cert is None) != (self.tls_key is None):
             given, missing = ("tls_key", "tls_cert") if self.tls_key else ("tls_cert", "tls_key")
             raise ValueError(f"{given} needs {missing}, which is not set")

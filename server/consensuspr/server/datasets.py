@@ -140,7 +140,7 @@ class ServedDatasets:
             if not read.faults:
                 raise InputError(f"{place} holds no dataset")
             raise InputError(
-                f"{place}: none of its {len(read.faults)} files can be served, the first:"
+                f"{place}: no file can be served, {len(read.faults)} are bad; the first:"
                 f" {read.faults[min(read.faults)]}"
             )
         for name in read.loaded:
@@ -180,9 +180,9 @@ class ServedDatasets:
         name, path = change.name, change.path
         if before is None and (path is None or change.mode == Mode.REPLACE):
             known = ", ".join(sorted(self._served))
-            raise _Refused("NOT_FOUND", f"no dataset is called {name!r}; there is: {known}")
+            raise _Refused("NOT_FOUND", f"no dataset is called {name!r}; known datasets: {known}")
         if before is not None and change.mode == Mode.ADD:
-            reason = f"dataset {name!r} is there, from {before.path}; replace it"
+            reason = f"dataset {name!r} exists already, from {before.path}; use replace"
             raise _Refused("ALREADY_EXISTS", reason)
         if path is None:
             if len(self._served) == 1:
@@ -190,13 +190,12 @@ class ServedDatasets:
                 raise _Refused("FAILED_PRECONDITION", reason)
             await self._serve({key: item for key, item in self._served.items() if key != name})
             return
-        _log.info("dataset %s: an admin asks for %s", name, path)
         try:
             read = await self._read({name: path})
             new = read.loaded[name]
             if change.expect_digest not in ("", new.digest):
                 _delete(new)
-                reason = f"{path} has digest {new.digest}, expected is {change.expect_digest}"
+                reason = f"{path} has digest {new.digest}, expected {change.expect_digest}"
                 raise _Refused("FAILED_PRECONDITION", reason)
             await self._map(read)
         except InputError as error:
@@ -226,7 +225,7 @@ class ServedDatasets:
         gone = self._of_folder - folder
         kept = {name: item for name, item in before.items() if name not in gone}
         if not kept and not read.loaded:
-            raise ConsensusPRError("no dataset would be left")
+            raise ConsensusPRError("a server needs at least one dataset, and none would be left")
         await self._map(read)
         await self._serve(kept | read.loaded)
         self._of_folder = folder
@@ -273,8 +272,8 @@ class ServedDatasets:
                 for item in read.loaded.values():
                     _delete(item)
                 await self._serve(self._served)  # workers forget the mapped ones
-                fault = f"worker {number} does not answer" if answer is None else answer["error"]
-                raise ConsensusPRError(f"cannot be mapped: {fault}")
+                fault = "it did not answer" if answer is None else answer["error"]
+                raise ConsensusPRError(f"worker {number} cannot map the dataset: {fault}")
 
     async def _serve(self, datasets: dict[str, Served]) -> None:
         """Have the workers serve these datasets; new workers do from now on."""
@@ -282,7 +281,7 @@ class ServedDatasets:
         answers = await self._order_all({"order": "serve_datasets", **self.payload()})
         for number, answer in answers.items():
             if answer is None:
-                self._end_worker(number, "did not answer when datasets were changed")
+                self._end_worker(number, "did not answer to a change of datasets")
             elif "error" in answer:
                 self._end_worker(number, f"cannot serve its datasets: {answer['error']}")
         for item in before.values():
@@ -302,17 +301,20 @@ class ServedDatasets:
     def _log_change(self, name: str, before: Served | None, now: Served | None, by: str) -> None:
         self._count(True)
         self._mark_bad(name, False)
-        _log.warning(
-            "dataset %s: %s, changed by %s, before: %s",
-            name, "removed" if now is None else now.digest, by,
-            "nothing" if before is None else before.digest,
-        )  # fmt: skip
+        if now is None or before is None:
+            verb, served = ("removed", before) if now is None else ("added", now)
+            _log.warning("dataset %s: %s by %s, %s", name, verb, by, served and served.digest)
+        elif now.digest == before.digest:
+            _log.info("dataset %s: read again for %s, same content %s", name, by, now.digest)
+        else:
+            text = "dataset %s: replaced by %s, %s (before: %s)"
+            _log.warning(text, name, by, now.digest, before.digest)
 
     def _log_failure(self, name: str, reason: str, by: str) -> None:
         self._count(False)
         if name in self._of_folder or by == "SIGHUP":
             self._mark_bad(name, name not in self._served)
-        _log.error("dataset %s: nothing is changed, as %s asked for: %s", name, by, reason)
+        _log.error("dataset %s: change by %s failed: %s", name, by, reason)
 
 
 def _delete(served: Served) -> None:

@@ -97,23 +97,25 @@ class MetricsEndpoint:
     def __init__(
         self, address: Address, security: Security, *, workers: int, serving: Callable[[], int]
     ) -> None:
-        registry = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         self.workers = WorkerMetrics()
         registry.register(self.workers)
         self.worker_restarts = Counter(
-            "consensuspr_worker_restarts", "Workers that died and were replaced.", registry=registry
+            "consensuspr_worker_restarts",
+            "Workers that died or hung and were restarted.",
+            registry=registry,
         )
-        wanted = Gauge("consensuspr_workers", "Workers that there should be.", registry=registry)
+        wanted = Gauge("consensuspr_workers", "Configured workers.", registry=registry)
         wanted.set(workers)
         now = Gauge("consensuspr_workers_serving", "Workers that serve now.", registry=registry)
         now.set_function(serving)
-        text = "Changes of datasets while the server serves, by result: done or failed."
+        text = "Changes of datasets by result: done or failed."
         self.dataset_changes = Counter(
             "consensuspr_dataset_changes", text, ["result"], registry=registry
         )
         for result in ("done", "failed"):
             self.dataset_changes.labels(result)  # from the start: an alert needs to see it rise
-        text = "1 for a dataset of dataset_folder that is not served because its file is bad."
+        text = "1 for a dataset that is not served, because its file in dataset_folder is bad."
         self.dataset_bad = Gauge("consensuspr_dataset_bad", text, ["dataset"], registry=registry)
         self._metrics: Any = make_wsgi_app(registry)
         self._gate = security.gate

@@ -32,7 +32,7 @@ def temporary_folder(prefix: str, stack: contextlib.ExitStack) -> Path:
             if found.st_uid == os.geteuid() and time.time() - found.st_mtime > FOLDER_AGE_S:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(left)
-                _log.warning("%s, left by a process that was killed, is removed", left)
+                _log.warning("removed %s, which a killed process had left", left)
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
     descriptor = stack.enter_context(_opened(folder))

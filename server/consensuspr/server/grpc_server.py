@@ -133,14 +133,14 @@ class Reception:
         sender = context.peer()
         known = sender in self._known
         if self._waiting[known] >= MAX_WAITING:
-            raise _too_busy(f"{MAX_WAITING} requests wait to be received")
+            raise _too_busy(f"{MAX_WAITING} requests are waiting to be received")
         self._waiting[known] += 1
         its_turn = False
         try:
             async with asyncio.timeout(self._receive_s), self._turns[known]:
                 its_turn = True
                 if known and sender not in self._known:
-                    raise _too_busy("another request of this connection did not arrive in time")
+                    raise _too_busy("another request on this connection did not arrive in time")
                 crowded = self._waiting[known] > RECEIVED_AT_ONCE
                 limit_s = self._short_receive_s if crowded else self._receive_s
                 async with asyncio.timeout(limit_s):
@@ -209,7 +209,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[type-arg]
                 admit(context)
                 raw = await self._requests.receive(context)
             if raw is None:
-                raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "the call brought no request")
+                raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no request")
             return await answer(raw, context)
 
         async def behaviour(_: object, context: Context) -> bytes:
@@ -249,7 +249,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[type-arg]
                 return
             request = await self._receive_small(reception, context, handler.request_deserializer)
             if request is None:
-                raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "the call brought no request")
+                raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no request")
             if handler.response_streaming:
                 await handler.unary_stream(request, context)
             else:
@@ -302,7 +302,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         try:
             return deserialize(raw)
         except DecodeError:
-            sentence = f"the {len(raw)} bytes are not a request of this method"
+            sentence = f"the request of {len(raw)} bytes is not one of this method"
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, sentence) from None
 
 

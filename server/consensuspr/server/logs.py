@@ -70,7 +70,10 @@ class _RepeatFilter(logging.Filter):
             record.exc_info = record.exc_text = None
             return hasattr(record, "incident")  # a client was given its id
         if dropped and not count:
-            record.msg, record.args = f"{record.getMessage()} ({dropped} more before it)", None
+            record.msg, record.args = (
+                f"{record.getMessage()} ({dropped} similar lines dropped)",
+                None,
+            )
         return True
 
 

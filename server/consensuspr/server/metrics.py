@@ -64,27 +64,31 @@ class Metrics:
         self.caches: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self.queue: Callable[[], tuple[int, int]] = lambda: (0, 0)
         counter, gauge, histogram = self._counter, self._gauge, self._histogram
-        self._requests = counter("requests", "Requests by outcome.", "method", "code")
+        self._requests = counter(
+            "requests", "Finished requests by method and code.", "method", "code"
+        )
         self._request_seconds = histogram(
-            "request_seconds", "Time from a request's arrival to its reply.", _SECONDS, "method"
+            "request_seconds", "Seconds from a request's arrival to its reply.", _SECONDS, "method"
         )
         self._request_rollouts = histogram(
             "request_rollouts", "Rollouts in one scoring request.", _ROLLOUTS
         )
         self._batch_seconds = histogram(
             "batch_seconds",
-            "Time of one batch in work: match (and reward), answers, total.",
+            "Seconds of work on a batch: match (with the reward), answers, total.",
             _SECONDS,
             "stage",
         )
         self._rollouts = counter("rollouts", "Scored rollouts.", "status", *self._known)
         self._response_bytes = counter("response_bytes", "Bytes of scored responses.")
-        self._answers = counter("answers", "Checked answers.", "method")
-        self._undecided = counter("answers_undecided", "Answers left undecided.")
+        self._answers = counter(
+            "answers", "Checked answers by the method that decided them.", "method"
+        )
+        self._undecided = counter("answers_undecided", "Rollouts with status ANSWER_UNDECIDED.")
         self._sums = {
             value: (
                 counter(f"{value}_sum", f"Sum of {value}.", *self._known),
-                counter(f"{value}_rollouts", f"Rollouts that have {value}.", *self._known),
+                counter(f"{value}_rollouts", f"Rollouts with {value}.", *self._known),
             )
             for value in ("ncr", "acc", "reward")
         }
@@ -95,28 +99,30 @@ class Metrics:
         )
         self._guarded = counter(
             "guarded_rollouts",
-            "Rollouts whose NCR the guard lowered, by their answer: right, wrong or unknown.",
+            "Rollouts whose NCR the guard lowered, by answer: right, wrong or unknown.",
             "answer",
         )
         self._guard_factors = histogram(
-            "guard_factor", "Factors of the guard that lowered an NCR.", _FACTORS
+            "guard_factor", "Factor of the guard, if it lowered NCR.", _FACTORS
         )
         self._score_log_lost = counter(
             "score_log_lost",
-            "Rows that the score log lacks, and texts that its rows lack: disk full or too slow.",
+            "Rows and texts missing from the score log: the disk is full or too slow.",
             "what",
         )
         for kind in ("rows", "texts"):
             self._score_log_lost.labels(kind)  # from the start: an alert needs to see it rise
         self._cache_counters = (
-            counter("matcher_cache_hits", "Matchers found compiled."),
-            counter("matcher_cache_misses", "Matchers compiled."),
+            counter("matcher_cache_hits", "Matchers found in the cache."),
+            counter(
+                "matcher_cache_misses", "Matchers compiled because the cache did not have them."
+            ),
         )
         self._cache_counts = (0, 0)
-        info = gauge("build_info", "1 for the versions that serve.", "max", *_VERSIONS)
+        info = gauge("build_info", "1, with the versions of the server.", "max", *_VERSIONS)
         info.labels(**_VERSIONS).set(1)
         self._dataset_info = gauge(
-            "dataset_info", "1 for the digest that a dataset has, 0 for earlier ones.",
+            "dataset_info", "1 for the present digest of a dataset, 0 for earlier ones.",
             "max", "dataset", "digest",
         )  # fmt: skip
         self._dataset_problems = gauge(
@@ -124,11 +130,11 @@ class Metrics:
         )
         self._served: dict[str, str] = {}
         self._queue_seconds = histogram(
-            "queue_seconds", "Time from a request's admission to the begin of its work.", _SECONDS
+            "queue_seconds", "Seconds that a request waited in the queue.", _SECONDS
         )
         self._queue_gauges = (
-            gauge("queue_bytes", "Bytes of unfinished requests.", "sum"),
-            gauge("queue_requests", "Unfinished requests.", "sum"),
+            gauge("queue_bytes", "Bytes of admitted, unfinished requests.", "sum"),
+            gauge("queue_requests", "Admitted, unfinished requests.", "sum"),
         )
 
     @property

@@ -84,12 +84,12 @@ def kill_session(process: subprocess.Popen[bytes]) -> None:
 def describe_exit(code: int | None) -> str:
     """Return in a few words how a process with this exit code ended."""
     if code is None:
-        return "does not end"
+        return "did not end"
     if code >= 0:
         return f"exited with code {code}"
     with contextlib.suppress(ValueError):
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"was ended by signal {-code}"
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"was killed by signal {-code}"
 
 
 def error_of(report: Message) -> ConsensusPRError | None:

@@ -42,8 +42,8 @@ HOW_TO_SHOW = (
     f"--token-file FILE, a trainer's setting token_file, or the variable {TOKEN_FILE_VARIABLE}"
 )
 ADMIN_WITHOUT_TOKENS = (
-    "a server without tokens is administered from its own machine alone;"
-    " start it with --token-file, and show a token of scope admin"
+    "without tokens, only callers on the server's own machine may change it;"
+    " start the server with --token-file, and send a token of scope admin"
 )
 
 _log = logging.getLogger(LOGGER_NAME)
@@ -84,9 +84,9 @@ class _Watched(Generic[T]):
                 try:
                     self._value = self._read()
                 except InputError as error:
-                    _log.error("%s; the content from before stays in use", error)
+                    _log.error("%s; still using the previous content", error)
                 else:
-                    _log.info("%s has changed", self._files[0])
+                    _log.info("%s changed; using the new content", self._files[0])
             return self._value
 
 
@@ -121,16 +121,16 @@ class Gate:
             return Denial(False, ADMIN_WITHOUT_TOKENS)
         shown = _token_in(authorization)
         if shown is None:
-            sentence = f"this server wants a token, and the call showed none; give {HOW_TO_SHOW}"
+            sentence = f"the server requires a token, and the call has none; set {HOW_TO_SHOW}"
             return Denial(False, sentence)
         # A look-up by digest: its duration does not depend on the token.
         digest = hashlib.sha256(shown).digest()
         granted = self._scopes.current(LOOK_S).get(digest) or self._scopes.current().get(digest)
         if granted is None:
-            sentence = "this server does not know the token that the call showed; give one of its"
-            return Denial(False, f"{sentence} token file: {HOW_TO_SHOW}")
+            sentence = "the server does not know the token of the call; set one of its token file"
+            return Denial(False, f"{sentence} with {HOW_TO_SHOW}")
         if not granted.includes(scope):
-            sentence = f"this needs a token of scope {scope}, and the one shown has scope {granted}"
+            sentence = f"the call needs a token of scope {scope}; its token has scope {granted}"
             return Denial(True, sentence)
         return None
 
@@ -140,7 +140,7 @@ def _digests(token_file: Path) -> dict[bytes, Scope]:
     for token in read_tokens(token_file):
         digest = hashlib.sha256(token.text.encode()).digest()
         if scopes.setdefault(digest, token.scope) is not token.scope:
-            raise InputError(f"token file {token_file}: one token stands there with two scopes")
+            raise InputError(f"token file {token_file}: a token is listed with two scopes")
     return scopes
 
 
@@ -222,7 +222,7 @@ class Tls:
                 context.load_verify_locations(path)
                 context.verify_mode = ssl.CERT_REQUIRED
         except ssl.SSLError as error:
-            reason = (error.reason or "are no PEM files").replace("_", " ").lower()
+            reason = (error.reason or "not PEM files").replace("_", " ").lower()
             raise InputError(f"{name} ({path}): {reason}") from None
         except OSError as error:
             raise InputError(
@@ -232,7 +232,9 @@ class Tls:
 
 
 def _no_password() -> str:
-    raise InputError("tls_key is encrypted; give one that is not, in a file for its owner alone")
+    raise InputError(
+        "tls_key is encrypted; set a key without a password, in a file that only its owner can read"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +257,9 @@ def check_exposure(config: ServerConfig) -> None:
     """Reject addresses that other machines reach unprotected, and warn about weak protection."""
     for file in (config.token_file, config.tls_key):
         if file is not None and open_to_others(file):
-            _log.warning("%s is open to every user of this machine; chmod 600 closes it", file)
+            _log.warning(
+                "every user of this machine can read or change %s; run chmod 600 on it", file
+            )
     tls = config.tls_cert is not None
     known = config.token_file is not None or config.tls_client_ca is not None
     for name in ("address", "http_address", "metrics_address", "web"):
@@ -267,16 +271,16 @@ def check_exposure(config: ServerConfig) -> None:
                 check_page_reach(name, Address.parse(text), known, "--insecure")
             elif not (known or tls):
                 raise InputError(
-                    f"{name} {text} can be reached from other machines, and there is neither a"
-                    " token nor TLS: give --token-file FILE (`consensuspr token FILE` makes one),"
-                    " or --tls-cert and --tls-key, or --insecure on a trusted network"
+                    f"other machines can reach {name} {text}, and neither tokens nor TLS are set:"
+                    " set --token-file FILE (`consensuspr token FILE` makes one), --tls-cert and"
+                    " --tls-key, or --insecure on a trusted network"
                 )
         if not known:
-            _log.warning(
-                "%s %s: everybody who can reach it may use it; there are no tokens", name, text
-            )
+            _log.warning("%s %s: no tokens are set, so whoever can reach it may use it", name, text)
         elif not tls:
-            _log.warning("%s %s: tokens and texts pass unencrypted; there is no TLS", name, text)
+            _log.warning(
+                "%s %s: no TLS is set, so tokens and texts are sent unencrypted", name, text
+            )
 
 
 def check_page_reach(name: str, address: Address, known: bool, escape: str = "") -> None:
@@ -288,9 +292,8 @@ def check_page_reach(name: str, address: Address, known: bool, escape: str = "")
     """
     if not known and not is_loopback(address.host):
         raise InputError(
-            f"{name} {address} can be reached from other machines, and everybody who can reach it"
-            " would read every prompt and response: give --token-file FILE (`consensuspr token"
-            " FILE` makes one; TLS alone keeps nobody out)"
+            f"other machines can reach {name} {address}, and would read every prompt and response:"
+            " set --token-file FILE (`consensuspr token FILE` makes one; TLS alone rejects nobody)"
             + (escape and f", or {escape} on a trusted network")
         )
 

@@ -154,7 +154,7 @@ def internal(method: str) -> Abort:
     _log.exception("%s failed, incident %s", method, incident, extra={"incident": incident})
     return Abort(
         grpc.StatusCode.INTERNAL,
-        f"the server failed on a defect of its own; its log has incident {incident}",
+        f"internal error; the server logged it as incident {incident}",
     )
 
 
@@ -176,11 +176,11 @@ class RunningCall:
     def check(self) -> None:
         """Raise Abort if the deadline has passed or the caller has left."""
         if self._abandoned:
-            raise Abort(grpc.StatusCode.CANCELLED, "the caller left")
+            raise Abort(grpc.StatusCode.CANCELLED, "the client cancelled the call")
         if self.deadline is not None and time.monotonic() >= self.deadline:
             raise Abort(
                 grpc.StatusCode.DEADLINE_EXCEEDED,
-                "the caller's deadline passed before the work was done; it was abandoned",
+                "the client's deadline passed before the work was done",
             )
 
 
@@ -382,7 +382,7 @@ class ScoringService:
         if len(rollouts) > self._info.max_rollouts:
             raise Abort(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"a request holds at most {self._info.max_rollouts} rollouts, got {len(rollouts)}",
+                f"a request has at most {self._info.max_rollouts} rollouts, got {len(rollouts)}",
             )
         if not options.probe:
             self.metrics.request_rollouts(len(rollouts))
@@ -444,7 +444,7 @@ class ScoringService:
         request = _parse_request(pb.ExplainRequest, raw)
         options = decode_options(request)
         if not request.HasField("rollout"):
-            raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "rollout is required, got none")
+            raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "the request has no rollout")
         rollout = decode_rollout(request.rollout)
         explanation = self.scorer.explain(rollout, options, call.deadline)
         call.check()
@@ -469,7 +469,7 @@ def parse_message(message: type[M], raw: bytes) -> M:
     except DecodeError:
         raise Abort(
             grpc.StatusCode.INVALID_ARGUMENT,
-            f"the {len(raw)} bytes of the request are no {message.DESCRIPTOR.full_name}",
+            f"the request of {len(raw)} bytes is not a {message.DESCRIPTOR.full_name}",
         ) from None
 
 

@@ -3,7 +3,7 @@
 ::
 
     supervisor ── claims the port, never imports gRPC
-      ├── prepare   loads the datasets, saves snapshots, ends
+      ├── reader    loads the datasets, saves snapshots, ends
       ├── worker 0  maps the snapshots, listens with SO_REUSEPORT
       ├── …
       └── page      shows the score log, if that is on
@@ -196,7 +196,7 @@ class _Supervisor:
                 assert error is not None, "it serves for ever"
                 if not isinstance(error, _CannotGoOnError):
                     raise error
-                _log.error("%s; the server ends", error)
+                _log.error("%s; the server exits", error)
                 code = 1
             await self._cancel(serving, *self._tasks)
             await self._drain()
@@ -242,12 +242,14 @@ class _Supervisor:
                 READER_MODULE, payload, {}, lambda _, message: results.append(message)
             )
         except OSError as error:
-            raise ConsensusPRError(f"cannot start the reading process: {error.strerror}") from None
+            raise ConsensusPRError(
+                f"cannot start the process that reads datasets: {error.strerror}"
+            ) from None
         try:
             await child.ready()
             return results[0]
         except ChildEnded as error:
-            raise ConsensusPRError(f"loading the datasets failed: its process {error}") from None
+            raise ConsensusPRError(f"loading the datasets failed: the process {error}") from None
         finally:
             self._kill(child)
 
@@ -277,7 +279,7 @@ class _Supervisor:
         """End a worker at once; it is replaced."""
         child = self._workers[number].child
         if child is not None:
-            _log.error("worker %d %s; it is ended", number, reason)
+            _log.error("worker %d %s; killing it", number, reason)
             self._kill(child)
 
     def _on_message(self, child: Child, message: Message) -> None:
@@ -321,7 +323,7 @@ class _Supervisor:
         try:
             child = await self._start_child(slot.module, payload, environment, self._on_message)
         except OSError as error:
-            raise ConsensusPRError(f"{slot.name} cannot be started: {error.strerror}") from None
+            raise ConsensusPRError(f"{slot.name} cannot start: {error.strerror}") from None
         slot.child = child
         _log.debug("%s started as process %d", slot.name, child.pid)
         return child
@@ -355,7 +357,7 @@ class _Supervisor:
                 end = str(error)
             lived_s = time.monotonic() - slot.started
             if slot.child is not None:
-                end = f"{slot.name}, process {slot.child.pid}, {end} after {lived_s:.1f} s"
+                end = f"{slot.name} (process {slot.child.pid}) {end} after {lived_s:.1f} s"
                 self._kill(slot.child)
                 if self._endpoint is not None and not slot.is_page:
                     self._endpoint.worker_restarts.inc()
@@ -365,8 +367,8 @@ class _Supervisor:
             slot.ready = False
             if all(worker.failed_starts >= MAX_FAILED_STARTS for worker in self._workers):
                 raise _CannotGoOnError(
-                    f"no worker serves, and {slot.name} failed to start"
-                    f" {slot.failed_starts} times; the last: {end}"
+                    f"no worker can start; {slot.name} failed {slot.failed_starts} times,"
+                    f" the last time: {end}"
                 )
             if slot.backoff_s == 0.0 or lived_s >= LONG_LIFE_S:
                 slot.backoff_s = FIRST_BACKOFF_S
@@ -374,7 +376,7 @@ class _Supervisor:
                 slot.backoff_s = min(MAX_BACKOFF_S, 2 * slot.backoff_s)
             starts = f", failed start {slot.failed_starts}" if slot.failed_starts else ""
             _log.error(
-                "%s%s; it is replaced in %.1f s; %d of %d workers serve",
+                "%s%s; restarting it in %.1f s; %d of %d workers serve",
                 end, starts, slot.backoff_s, self._serving(), len(self._workers),
             )  # fmt: skip
             await asyncio.sleep(slot.backoff_s)
@@ -396,7 +398,7 @@ class _Supervisor:
         if slot.is_page:
             await child.ended()
         elif silent_s := await _hangs(child):
-            return f"hangs, no heartbeat for {silent_s:.1f} s"
+            return f"sent no heartbeat for {silent_s:.1f} s"
         return child.describe_exit()
 
     def _serving(self) -> int:
@@ -415,7 +417,7 @@ class _Supervisor:
                 return
             child.terminate()
             if await _hangs(child):
-                _log.warning("%s hangs and is killed", slot.name)
+                _log.warning("%s hangs; killing it", slot.name)
                 self._kill(child)
 
         ending = [
@@ -428,9 +430,9 @@ class _Supervisor:
         first: set[asyncio.Future[Any]] = {ended, hurry}
         await asyncio.wait(first, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         if hurry.done():
-            _log.warning("interrupted while draining; workers are killed")
+            _log.warning("interrupted while draining; killing the workers")
         elif not ended.done():
-            _log.warning("workers did not stop within %g s and are killed", limit_s)
+            _log.warning("workers did not stop within %g s; killing them", limit_s)
         await self._cancel(hurry, *ending)
 
 

@@ -65,7 +65,7 @@ def main(make_front: FrontFactory | None = None) -> int:
     parent = Parent()
     config = ServerConfig.model_validate(parent.payload["config"])
     number = parent.payload.get("worker")
-    role = "prepare" if number is None else f"worker {number}"
+    role = "reader" if number is None else f"worker {number}"
     logs.configure(config.log_format, config.log_level, role)
     dropped = 0
     try:
@@ -109,14 +109,15 @@ def read_datasets(config: ServerConfig, order: Message) -> Message:
         except ConsensusPRError as error:
             if not optional:
                 raise
-            _log.error("%s; its datasets stay in service", error)
+            _log.error("%s; its datasets are still served", error)
     for number, (name, path) in enumerate(datasets.items()):
         snapshot = os.path.join(place, str(number), "dataset.index")
         at_first = order["with_folder"] and not optional and name in config.datasets
         try:
             if not at_first and not os.path.isfile(path):  # a pipe may have no end
-                raise InputError(f"{path}: is no regular file")
+                raise InputError(f"{path}: is not a regular file")
             os.makedirs(os.path.dirname(snapshot))
+            _log.info("dataset %s: reading %s", name, path)
             index = DatasetIndex.load(Path(path), name=name, derive=config.derive)
             index.save(snapshot)
         except (ConsensusPRError, OSError) as error:
@@ -146,7 +147,7 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
         loop.add_signal_handler(number, stop.set)
 
     def left_alone() -> None:
-        _log.error("the supervisor is gone; draining")
+        _log.error("the supervisor has ended; draining")
         limit_s = config.drain_delay_s + config.grace_s + _LAST_RESORT_S
         last_resort = threading.Timer(limit_s, os._exit, args=(1,))
         last_resort.daemon = True

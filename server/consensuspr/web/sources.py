@@ -42,10 +42,10 @@ FROM_LOG: Final = (
     "key", "time", "step", "epoch", "split", "group_id", "rollout_id", "problem_id",
     "data_source", "response_size", "num_tokens", "status", "reward", "acc", "ncr", "ncr_raw",
     "guard", "num_nodes", "num_matched", "tpn", "penalty", "final_score", "channels", "answer",
-    "answer_method", "message", "scored_by", "dataset", "dataset_digest",
+    "answer_method", "message", "scored_by", "dataset", "dataset_digest", "reward_spec",
 )  # fmt: skip
 # Columns that files of rollouts have besides.
-OF_FILES: Final = tuple(pa.field(name, pa.string()) for name in ("model", "diagnosis"))
+OF_FILES: Final = tuple(pa.field(name, pa.string()) for name in ("model", "diagnosis", "problem"))
 LIGHT: Final = pa.schema([*(SCHEMA.field(name) for name in FROM_LOG), *OF_FILES, *PLACE])
 OTHER: Final = "other"  # further columns of a file, as JSON
 WHOLE: Final = pa.schema([*SCHEMA, *OF_FILES, pa.field(OTHER, pa.string())])
@@ -258,13 +258,24 @@ def _batch_of(rows: Sequence[tuple[int, Row]], first: int, digest: str | None) -
 
 # Columns of a file that stand in the sample under their own names.
 _SAME = {"problem_id", "rollout_id", "data_source", "ground_truth", "response", "num_tokens"}
-_SAME |= {"model", "diagnosis", "group_id", "step", "epoch", "split", "answer", *SCORED_TYPES}
+_SAME |= {
+    "model",
+    "diagnosis",
+    "problem",
+    "group_id",
+    "step",
+    "epoch",
+    "split",
+    "answer",
+    *SCORED_TYPES,
+}
 
 
 def _sample_of(row: Row, number: int, digest: str | None) -> dict[str, Any]:
     known = {name: row.get(name) for name in _SAME}
     for name in ("step", "epoch"):
         known[name] = known[name] if type(known[name]) is int else None
+    known["problem"] = known["problem"] if type(known["problem"]) is str else None
     for name in ("split", "group_id", "answer", "diagnosis"):
         known[name] = None if known[name] is None else str(known[name])
     matched = known.pop("matched") or []

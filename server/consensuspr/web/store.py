@@ -49,6 +49,7 @@ MAX_KEPT: Final = 16
 # Problems that are put into the database together.
 _PROBLEM_ROWS: Final = 8192
 
+BEGINNING_CHARS: Final = 160  # of a problem in a list
 MAX_LIMIT: Final = 500
 MAX_OFFSET: Final = 10_000_000
 MAX_VALUES: Final = 100
@@ -78,9 +79,10 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "dataset": (_TEXT, "dataset_digest"),
 }  # fmt: skip
 SHOWN: Final = tuple(_COLUMNS)
-# Besides: where the whole sample is, and the name of its dataset.
+# Besides: where the whole sample is, its reward formula as JSON, and the name of its dataset.
 _ALL: Final = _COLUMNS | {
-    "writer": (_TEXT,), "row": (_WHOLE,), "dataset_name": (_TEXT, "batch.dataset"),
+    "writer": (_TEXT,), "row": (_WHOLE,), "formula": (_TEXT, "reward_spec"),
+    "dataset_name": (_TEXT, "batch.dataset"),
 }  # fmt: skip
 _TYPES: Final = ", ".join(f'"{name}" {column[0]}' for name, column in _ALL.items())
 _TABLES: Final = (
@@ -92,6 +94,10 @@ _INSERT: Final = (
     + ", ".join(column[1] if len(column) > 1 else f'"{name}"' for name, column in _ALL.items())
     + " FROM batch"
 )
+_INSERT_PROBLEMS: Final = """
+INSERT INTO problems SELECT problem_id, any_value(problem), NULL, any_value(data_source) FROM batch
+WHERE problem IS NOT NULL AND problem_id NOT IN (SELECT problem FROM problems) GROUP BY problem_id
+"""
 # Why one would look at a sample, by name; the rules of `kind`.
 FLAGS: Final = {
     "guarded": "coalesce(guard < 1, false)",
@@ -104,19 +110,28 @@ KINDS: Final = {
     **FLAGS,
 }
 VERDICTS: Final = {"right": "acc = 1", "wrong": "acc = 0", "unknown": "acc IS NULL"}
+# How many of the nodes a sample reaches, by name, in ascending order.
+REACHED: Final = {
+    "none": "num_nodes > 0 AND num_matched = 0",
+    "some": "num_matched > 0 AND 2 * num_matched < num_nodes",
+    "half": "2 * num_matched >= num_nodes AND num_matched < num_nodes",
+    "all": "num_nodes > 0 AND num_matched = num_nodes",
+}
 # Columns that a list may be sorted by: all that are shown and have an order.
 SORTS: Final = tuple(
     name for name in SHOWN if name not in ("run", "key", "dataset", "message", "channels")
 )
 _NEWEST: Final = 'step DESC NULLS LAST, "time" DESC NULLS LAST, writer DESC, "row" DESC'
 # Texts that are compared as they are; "" stands for those that have none.
-_TEXTS: Final = ("split", "source", "model", "diagnosis", "status", "problem", "group")
+_TEXTS: Final = (
+    "split", "source", "model", "diagnosis", "status", "problem", "group", "formula",
+)  # fmt: skip
 _RANGES: Final = {
     "step": "step", "ncr": "ncr", "reward": "score", "tokens": "num_tokens", "guard": "guard",
 }  # fmt: skip
 PARAMETERS: Final = (
-    "run", *_TEXTS, *_RANGES, "dataset", "node", "verdict", "kind", "q", "sort", "desc", "offset",
-    "limit",
+    "run", *_TEXTS, *_RANGES, "dataset", "node", "verdict", "reached", "kind", "q", "sort", "desc",
+    "offset", "limit",
 )  # fmt: skip
 
 
@@ -174,7 +189,7 @@ class Filter:
             node = _whole("node", single["node"], 0, MAX_OFFSET)
             reached = "coalesce(substr(channels, ? + 1, 1) NOT IN ('', '-'), false)"
             conditions.append((reached, (node,)))
-        for name, rules in (("verdict", VERDICTS), ("kind", KINDS)):
+        for name, rules in (("verdict", VERDICTS), ("reached", REACHED), ("kind", KINDS)):
             if chosen := choice(name, single, rules):
                 conditions.append((rules[chosen], ()))
         if single.get("q") and single.get("sort"):
@@ -424,6 +439,8 @@ class Store:
         with self._changing, self._database.cursor() as cursor:
             cursor.register("batch", pa.table(columns))
             cursor.execute(_INSERT, {"run": run.id})
+            if columns["problem"].null_count < batch.num_rows:
+                cursor.execute(_INSERT_PROBLEMS)
             run.rows += batch.num_rows
             self._revision += 1
 
@@ -620,6 +637,30 @@ class Moment:
             for place, whole in zip(here, read.to_pylist(), strict=True):
                 found[place["key"]] = dict.fromkeys(WHOLE.names) | whole
         return found
+
+    def named(self, table: pa.Table, text: str) -> pa.Table:
+        """Return the rows whose problem has a text in its id or in its own text.
+
+        Args:
+            table: with a column ``problem``, the ids.
+            text: whatever the case of its letters; empty: all rows.
+        """
+        if not text:
+            return table
+        found = self._cursor.execute(
+            "SELECT problem FROM problems WHERE contains(lower(text), lower(?))", [text]
+        )
+        ids = table.column("problem").cast(pa.string())
+        with_text = pc.is_in(ids, pa.array([row[0] for row in found.fetchall()], pa.string()))
+        return table.filter(pc.or_(pc.match_substring(ids, text, ignore_case=True), with_text))
+
+    def beginnings(self, problem_ids: Sequence[str]) -> dict[str, str]:
+        """Return the first characters of the texts of problems, by their ids."""
+        sql = (
+            f"SELECT problem, left(text, {BEGINNING_CHARS}) AS text FROM problems"
+            " WHERE problem IN (SELECT unnest(?)) AND text <> ''"
+        )
+        return {row["problem"]: row["text"] for row in self.rows(sql, [list(problem_ids)])}
 
     def problem(self, problem_id: str) -> Row:
         """Return text, ground truth and source of a problem; nothing if it is not known."""

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from consensuspr.console import one_line
 from consensuspr.data import Node, open_writer, read_problem_rows
 from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.score_log.formulas import mixed_formulas
 from consensuspr.score_log.replay import Datasets, Unscored, explain_row
 from consensuspr.score_log.schema import read_reward
 from consensuspr.scoring import AnswerVerifier, DatasetIndex
@@ -41,6 +42,7 @@ from consensuspr.web.store import (
     MAX_CHARS,
     MAX_OFFSET,
     PARAMETERS,
+    REACHED,
     VERDICTS,
     Filter,
     Moment,
@@ -91,6 +93,13 @@ _IDENTITY: Final = (
 _OF_NEIGHBOURS: Final = ("key", "score", "acc", "ncr", "status", "flags")
 _CHANNEL_OF: Final = {"p": "pattern", "s": "statement", "c": "code", "e": "equation"}
 
+
+def _case(rules: Mapping[str, str]) -> str:
+    """Return SQL for the name of the first rule that holds, else null."""
+    whens = (f"WHEN {rule} THEN '{name}'" for name, rule in rules.items())
+    return f"CASE {' '.join(whens)} END"
+
+
 # The figures of a curve: means over the samples whose value is known, as score_log.curves has them.
 _CURVE: Final = {
     "samples": "count(*)",
@@ -115,6 +124,23 @@ SELECT chosen.run AS run, min(chosen.step) AS first, max(chosen.step) AS x,
     {", ".join(f"{sql} AS {name}" for name, sql in _CURVE.items())}
 FROM chosen LEFT JOIN steps ON chosen.run = steps.run AND chosen.step = steps.step
 GROUP BY chosen.run, place // ceil(number / {MAX_POINTS}) ORDER BY x
+"""
+# By run, model and source; by answer and nodes reached; by reward, in tenths.
+_GROUPS: Final = f"""
+SELECT run, model, source, count(*) AS samples, count(DISTINCT problem) AS problems,
+    avg(acc) AS acc, avg(ncr) AS ncr, avg(ncr) FILTER (acc = 1) AS ncr_right,
+    avg(ncr) FILTER (acc = 0) AS ncr_wrong, avg(score) AS reward, avg(num_tokens) AS tokens
+FROM samples WHERE {{where}} GROUP BY 1, 2, 3 ORDER BY run, samples DESC, model, source
+LIMIT {MAX_NAMES}
+"""
+_KINDS: Final = f"""
+SELECT {_case(VERDICTS)} AS verdict, {_case(REACHED)} AS reached, count(*) AS samples,
+    avg(score) AS reward, avg(ncr) AS ncr, avg(num_tokens) AS tokens
+FROM samples WHERE {{where}} GROUP BY 1, 2
+"""
+_REWARDS: Final = f"""
+SELECT {_case(VERDICTS)} AS verdict, floor(10 * score)::INTEGER AS tenth, count(*) AS samples
+FROM samples WHERE {{where}} AND score IS NOT NULL GROUP BY 1, 2
 """
 _RUN: Final = """
 SELECT count(*) AS samples, min(step) AS first, max(step) AS last,
@@ -325,11 +351,25 @@ class Documents:
             "sources": names("source"),
             "models": names("model"),
             "diagnoses": names("diagnosis"),
+            "formulas": self._formulas(run),
         }
+
+    def _formulas(self, run: Run) -> list[list[str]]:
+        """Return the reward formulas of a run, each as the log has it and in words."""
+        sql = (
+            "SELECT formula, count(*) AS n FROM samples WHERE run = ? AND formula IS NOT NULL"
+            f" GROUP BY 1 ORDER BY n DESC, 1 LIMIT {MAX_NAMES}"
+        )
+        counts = {row["formula"]: row["n"] for row in self._now.rows(sql, [run.id])}
+        words = mixed_formulas(counts)
+        if len(counts) == 1:
+            reward = _reward_of({"reward_spec": next(iter(counts))})
+            words = ["" if reward is None else reward.formula(None)]
+        return [list(pair) for pair in zip(counts, words, strict=True)]
 
     def curves(self, query: Query) -> Document:
         """Return the curves of some runs: a point for each step, or for neighbouring ones."""
-        wanted = self._filter(query, ("run", "step", "split", "source", "model"))
+        wanted = self._filter(query, ("run", "step", "split", "source", "model", "formula"))
         where, values = self._now.where(wanted)
         points: list[Row] = self._now.remembered(
             ("curves", where, repr(values)),
@@ -349,6 +389,19 @@ class Documents:
                 }
             )
         return {"revision": self._now.revision, "runs": runs}
+
+    def groups(self, query: Query) -> Document:
+        """Return samples added up by model and source, by answer and nodes, and by reward."""
+        wanted = self._filter(query, ("run", "step", "split", "source", "model", "formula"))
+        where, values = self._now.where(wanted)
+        tables = {"groups": _GROUPS, "kinds": _KINDS, "rewards": _REWARDS}
+        return {
+            "revision": self._now.revision,
+            **{
+                name: self._now.table(sql.format(where=where), values).to_pylist()
+                for name, sql in tables.items()
+            },
+        }
 
     # Samples
 
@@ -387,6 +440,7 @@ class Documents:
                 _explained_node(at, node, text or "") for at, node in enumerate(explained.nodes)
             ]
         problem = self._problem(light["problem"], digest)
+        problem["ground_truth"] = row["ground_truth"] or problem["ground_truth"]
         guard = None if explained is None else explained.guard
         reward = _reward_of(row)
         return {
@@ -400,7 +454,7 @@ class Documents:
             "explained": explained is not None,
             "explained_why": found if explained is None else None,
             "problem": problem,
-            "answer": _answer(light, row["ground_truth"] or problem["ground_truth"]),
+            "answer": _answer(light, explained, problem["ground_truth"]),
             "guard": None if guard is None else asdict(guard),
             "formula": None if reward is None else reward.formula(row["epoch"] or 0),
             "terms": _terms(light, reward, row["epoch"] or 0),
@@ -493,13 +547,17 @@ class Documents:
         wanted = self._filter(remaining, _CHOSEN)
         where, values = self._now.where(wanted)
         found = self._now.table(_PROBLEMS.format(where=where), values)
-        return {"revision": self._now.revision, **_table_page(found, wanted, sort, named)}
+        page = _table_page(self._now.named(found, named), wanted, sort)
+        texts = self._now.beginnings([row["problem"] for row in page["rows"]])
+        for row in page["rows"]:
+            row["text"] = texts.get(row["problem"])
+        return {"revision": self._now.revision, **page, "searched": found.num_rows}
 
     def problem(self, run: str, problem_id: str, query: Query) -> Document:
         """Return a problem: its nodes, and how often each was reached over the steps."""
         number = self._run(run).id
         wanted = Filter.of(query, [n for n in _CHOSEN if n not in ("run", "problem", *_PAGE)])
-        wanted = replace(wanted.equal({"problem": problem_id}), runs=(number,), limit=10)
+        wanted = replace(wanted.equal({"problem": problem_id}), runs=(number,), limit=12)
         where, values = self._now.where(replace(wanted, dataset=None))
         # The newest dataset first.
         datasets: Counter[str | None] = Counter()
@@ -568,17 +626,16 @@ class Documents:
         counts = {
             row["values"]: row["counts"] for row in found["change"].value_counts().to_pylist()
         }
+        of_change = found.filter(pc.equal(found["change"], change)) if change else found
         return {
             "revision": self._now.revision,
             "sides": {side: self._side(*condition) for side, condition in conditions.items()},
             "counts": {name: counts.get(name, 0) for name in CHANGES},
             "differences": {name: _difference(found, name) for name in ("acc", "ncr", "reward")},
             "parts": _parts(found),
-            **_table_page(
-                found.filter(pc.equal(found["change"], change)) if change else found,
-                wanted, sort, named,
-            ),
-        }  # fmt: skip
+            **_table_page(self._now.named(of_change, named), wanted, sort),
+            "searched": of_change.num_rows,
+        }
 
     def _side(self, where: str, values: Sequence[Any]) -> Document:
         [sums] = self._now.rows(_SIDE.format(where=where), values)
@@ -633,8 +690,9 @@ class Documents:
         index, row = self._index(digest)
         where, values = self._now.where(replace(wanted, dataset=digest))
         ids: Sequence[str] = index.problem_ids()
+        searched = len(ids)
         if named:
-            ids = [name for name in ids if named.casefold() in name.casefold()]
+            ids = self._now.named(pa.table({"problem": ids}), named)["problem"].to_pylist()
         elif sort:
             order = self._now.table(_GAPS.format(where=where), values)["problem"].to_pylist()
             ids = [problem for problem in order if problem in index]
@@ -651,6 +709,7 @@ class Documents:
             "file": row["file"],
             "reviewable": row["reviewable"],
             "total": len(ids),
+            "searched": searched,
             "offset": wanted.offset,
             "rows": [
                 {
@@ -732,6 +791,7 @@ class Documents:
             yield "report", document(report)
         for asked in ({}, *_each(state, "split")):
             yield made(asked, "curves")
+            yield made(asked, "groups")
         rows = self._now.page(Filter(limit=MAX_OFFSET))
         yield "rows", rows
         places = {(row["run"], row["key"]): at for at, row in enumerate(rows)}
@@ -794,6 +854,7 @@ class Documents:
 _MAKERS: Final[dict[str, tuple[Callable[..., Document], int]]] = {
     "state": (Documents.state, 0),
     "curves": (Documents.curves, 0),
+    "groups": (Documents.groups, 0),
     "samples": (Documents.samples, 0),
     "sample": (Documents.sample, 2),
     "group": (Documents.group, 1),
@@ -942,18 +1003,21 @@ def _pieces(text: str, explained: Explanation | None, whole: bool) -> list[Docum
     return pieces
 
 
-def _answer(light: Row, truth: str | None) -> str:
-    """Return Acc with its reason, as a sentence."""
+def _answer(light: Row, explained: Explanation | None, truth: str | None) -> str:
+    """Return Acc with its reason, in sentences."""
     answer = light["answer"]
-    found = "no answer" if answer is None else f"the answer {one_line(answer, 80)!r}"
+    if answer is None and explained is not None:
+        answer = explained.score.answer
+    found = (
+        "The text has no answer." if answer is None else f"The answer is {one_line(answer, 80)!r}."
+    )
+    truth = "" if truth is None else f" The ground truth is {one_line(truth)!r}."
     if light["status"] == Status.ANSWER_UNDECIDED:
         why = light["answer_method"]
-        return f"Whether {found} is right could not be decided ({why}); it counts as wrong."
+        return f"{found}{truth} Their equality is undecided ({why}), so it counts as wrong."
     if light["acc"] is None:
-        return light["message"] or "It is not known whether the answer is right."
-    against = "" if truth is None else f" The ground truth is {one_line(truth)!r}."
-    verdict = "right" if light["acc"] else "wrong"
-    return f"Found in the text: {found}; it counts as {verdict}.{against}"
+        return light["message"] or f"{found}{truth} It is not known whether it is right."
+    return f"{found}{truth} It counts as {'right' if light['acc'] else 'wrong'}."
 
 
 def _terms(light: Row, spec: RewardSpec | None, epoch: int) -> list[Document]:
@@ -990,15 +1054,8 @@ def _group_of(row: Row) -> Row:
     return {name: row[name] for name in names}
 
 
-def _table_page(table: pa.Table, wanted: Filter, sort: str, named: str) -> Document:
-    """Return a page of problems in order, those without a value last.
-
-    Args:
-        named: part of an id that is looked for.
-    """
-    if named:
-        found = pc.match_substring(table.column("problem"), named, ignore_case=True)
-        table = table.filter(found)
+def _table_page(table: pa.Table, wanted: Filter, sort: str) -> Document:
+    """Return a page of problems in order, those without a value last."""
     keys = [(sort, "descending" if wanted.desc else "ascending"), ("problem", "ascending")]
     order = pc.sort_indices(table, keys)
     rows = table.take(order.slice(wanted.offset, wanted.limit)).to_pylist()

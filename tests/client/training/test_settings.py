@@ -1,14 +1,11 @@
-"""Settings of a reward in training, their page, and the epoch of a step."""
+"""Settings of a reward in training, and the epoch of a step."""
 
 from __future__ import annotations
 
 import logging
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ByteSize, TypeAdapter
 
 from consensuspr.client.training import EpochClock, RewardSettings
 from consensuspr.errors import InputError
@@ -79,23 +76,6 @@ def test_a_wrong_setting_is_one_sentence_that_names_it(
         read(**values)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
-
-
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "train.md"
-
-
-def test_every_setting_is_in_the_table() -> None:
-    section = PAGE.read_text().split("## Settings of the reward")[1].split("\n## ")[0]
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", section, re.MULTILINE))
-    assert sorted(rows) == sorted(RewardSettings.model_fields)
-    for name, field in RewardSettings.model_fields.items():
-        default = field.default
-        if isinstance(default, ByteSize):
-            assert TypeAdapter(ByteSize).validate_python(rows[name]) == default, name
-        elif isinstance(default, float):
-            assert float(rows[name]) == default, name
-        elif isinstance(default, str | int):
-            assert rows[name].strip("`") == str(default), name
 
 
 CURRICULUM = RewardSettings(reward="curriculum")

@@ -188,7 +188,7 @@ def test_a_server_that_rejects_every_sample_ends_the_run(scripted: Any) -> None:
     last = str(failures[-1])
     assert "11 refused of 12 samples in this process" in last
     assert "the server rejects this run; the last: problem 'ducks'" in last
-    assert last.endswith(f"digest {OTHER}, expected is {EXPECTED}")
+    assert last.endswith(f"digest {OTHER}, expected {EXPECTED}")
     assert troubles["refused"] == 11
 
 

@@ -113,7 +113,7 @@ class ToyAsyncExtractor:
 
     async def extract(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Extraction:
         if self.last is not None and len(self.asked) >= self.last:
-            raise BudgetSpent("the limit of $1 leaves no further request")
+            raise BudgetSpent("the next request could exceed the limit of $1")
         self.now += 1
         self.most = max(self.most, self.now)
         self.asked.append(problem.problem_id)

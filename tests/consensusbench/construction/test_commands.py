@@ -90,10 +90,10 @@ def test_build_makes_a_dataset_and_prints_a_report(built: tuple[Path, str]) -> N
     output, printed = built
     lines = printed.splitlines()
     assert lines[1].split() == ["shops", "7", "14", "2.00"]
-    assert "28 rollouts: 21 correct, 21 of them compared, 7 not correct" in lines
+    assert "28 rollouts: 21 correct, 7 not correct; 21 correct ones compared" in lines
     assert "left out: 1 problem without a rollout (first: 'shop-7'" in printed
     digest = DatasetIndex.load(output).digest
-    assert lines[-1] == f"{output}: 7 problems, 7 of them with new weights, digest {digest}"
+    assert lines[-1] == f"{output}: 7 problems, 7 with new weights, digest {digest}"
     [first, *_] = read_rows(output)
     nodes = [(normalize(node["label"]), node["support"]) for node in first["nodes"]]
     assert nodes == [("11*14=154", 3), ("the answer is 770", 3)]

@@ -174,7 +174,7 @@ def test_ready_nodes_reward_the_next_epoch_and_no_sample_before(
 
     with growing(printed.append) as (growth, address):
         with (
-            pytest.raises(InputError, match="another process grows the nodes of"),
+            pytest.raises(InputError, match="another process is growing the nodes of"),
             Growth(job(), address, Access(), print),
         ):
             pass
@@ -218,7 +218,7 @@ def test_ready_nodes_reward_the_next_epoch_and_no_sample_before(
         assert growth.begin().with_nodes == 3
         assert have_nodes(address, 1) == [True, False]
         other = write_rows(tmp_path / "data" / "other.jsonl", [question(7)])
-        with pytest.raises(InputError, match="was begun with another dataset"):
+        with pytest.raises(InputError, match="started with the dataset sha256:"):
             Growth(job(problems=other), address, Access(), print).begin()
     assert len(printed) == 3
 

@@ -250,9 +250,9 @@ def test_the_rule_is_the_setting_else_the_problem_s_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("selection", "sentence"),
     [
-        ({"exclude_models": ("eve",)}, "of model 'eve'; the models there are: ada, bea, cyd$"),
-        ({"only_models": ("Ada",)}, "^no rollout is of model 'Ada'"),
-        ({"exclude_models": ("ada", "bea", "cyd")}, "leave none of the 36 rollouts$"),
+        ({"exclude_models": ("eve",)}, "the model 'eve'; the models are: ada, bea, cyd$"),
+        ({"only_models": ("Ada",)}, "^no rollout has the model 'Ada'"),
+        ({"exclude_models": ("ada", "bea", "cyd")}, "leave out all 36 rollouts$"),
         ({"trust_labels": True}, "has the column correct"),
     ],
 )

@@ -107,8 +107,8 @@ def test_the_figures_by_hand(tmp_path: Path) -> None:
     result = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert result["problems"][1]["missed"] == [["n2", "36+4=40"]]
     notes = list(agreement_notes(found, 0.95))
-    assert "1 annotated problems are not in the dataset and are left out: p7" in notes
-    assert "1 problems have no nodes in either" in notes
+    assert "1 problem of the reference not in the dataset, left out: p7" in notes
+    assert "1 problem without nodes in either, left out" in notes
 
 
 def test_a_dataset_agrees_with_itself(repository: Path) -> None:

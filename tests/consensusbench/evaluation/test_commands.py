@@ -102,8 +102,8 @@ def test_agreement_with_people(run: Run, sample: tuple[Path, Path], tmp_path: Pa
     code, out, _ = run("agreement", dataset, human)
     assert code == 0
     assert "Recall" in out and "50.0" in out
-    assert "56 problems have no human annotation and are left out" in out
-    assert "human nodes without a partner (4; --json has all):" in out and ": Euler" in out
+    assert "56 problems not in the reference, left out" in out
+    assert "reference nodes without a partner (4; --json has all):" in out and ": Euler" in out
     result = json.loads(run("agreement", dataset, human, "--json")[1])
     assert (result["num_pairs"], result["num_theirs"], result["recall"]["value"]) == (4, 8, 0.5)
 
@@ -142,7 +142,7 @@ def test_a_dataset_without_the_nodes_is_named(
     answers = [answer(name, 5) for name in ("q9", "p0", "p1", "p2")]
     rollouts = write_rows(tmp_path / "r.jsonl", answers)
     code, _, err = run("evaluate", rollouts, "--dataset", dataset, "--no-progress")
-    warning = f"warning: of the problems of 4 rollouts, 3 are in {dataset} and {with_nodes} have"
+    warning = f"warning: 3 of 4 rollouts have a problem in {dataset}, and {with_nodes} a problem"
     assert (code, err.startswith(warning)) == (0, warns)
 
 

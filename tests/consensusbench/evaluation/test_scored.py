@@ -299,7 +299,7 @@ def test_files_that_would_count_twice_are_refused(
         score_files([rollouts, link], dataset)
     with pytest.raises(InputError, match="at least one file"):
         score_files([], dataset)
-    with pytest.raises(InputError, match="is an input of this command; write to another file"):
+    with pytest.raises(InputError, match="is an input of this command"):
         score_files([rollouts], dataset, scored_output=link)
 
 

@@ -121,7 +121,7 @@ def test_a_share_of_the_problems_without_split_is_validation(bench: ExportBench)
     ("rows", "wanted"),
     [
         ([held_out(1)], "no problem of .* is left for training, of 1 read"),
-        ([train(1)], "left for validation, of 1 read: give --val-fraction or --val-dataset$"),
+        ([train(1)], "left for validation, of 1 read: set --val-fraction or --val-dataset$"),
         (
             [train(1, nodes=[]), held_out(2)],
             r"left for training; left out: 1 without nodes \(first: 'p1'\)",

@@ -52,8 +52,14 @@ def test_the_command_prints_counts_conflicts_and_leaks(bench: CollectBench, run:
         ["all", "5", "0", "2", "1", "2"],
     ]
     assert "1 text has two answers (left out), for example 2 (dapo17k-2), 3 (dapo17k-3)" in out
-    assert "1 row of dapo-math-17k is in math-500 too (left out)" in out
+    assert "1 row of dapo-math-17k is also in math-500 (left out)" in out
     assert f"{bench.output}: 2 problems" in out
+
+
+def test_a_file_without_a_name_is_read_too(bench: CollectBench, run: Run) -> None:
+    path = bench.source("own", dapo("1", "$x$", "1") | {"data_source": "mine"}).path
+    assert run("problems", path, "--output", bench.output)[0] == 0
+    assert [problem.data_source for problem in bench.written()] == ["mine"]
 
 
 def test_each_problem_is_written_once(bench: CollectBench) -> None:
@@ -116,7 +122,7 @@ def own(name: str, **changes: Any) -> dict[str, Any]:
         ),
         (
             {"a": [own("p"), own("q", problem="p?", ground_truth="2")]},
-            "none of 2 problems is left to be written",
+            "all 2 problems were left out, nothing was written",
         ),
     ],
 )

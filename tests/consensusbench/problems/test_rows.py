@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -75,6 +76,16 @@ def test_a_row_of_dapo_comes_out_of_its_prompt() -> None:
     )
 
 
+def test_a_row_of_verl_keeps_its_source_and_the_id_of_an_export() -> None:
+    row = dapo("7", "Find {x}.", "34") | {"data_source": "mine"}
+    problem = read(None, row)
+    assert re.fullmatch("verl-[0-9a-f]{16}", problem.problem_id)  # two files share an index
+    assert (problem.problem, problem.ground_truth) == ("Find {x}.", "34")
+    assert (problem.data_source, problem.split) == ("mine", None)
+    problem = read(None, row | {"extra_info": {"problem_id": "p", "split": "test", "index": 7}})
+    assert (problem.problem_id, problem.split) == ("p", "test")
+
+
 def test_a_row_of_this_project_keeps_its_values_and_gets_the_missing_ones() -> None:
     row: dict[str, Any] = {"problem_id": "mine-1", "problem": "P?", "ground_truth": "1"}
     problem = read("aime-2024", row)
@@ -101,7 +112,7 @@ def test_a_row_of_this_project_keeps_its_values_and_gets_the_missing_ones() -> N
             dapo("i", "P?", "1") | {"reward_model": None},
             "has no reward_model.ground_truth or solution",
         ),
-        (None, {"problem": "P?", "answer": "1"}, "has no problem_id; its keys are problem, answer"),
+        (None, {"problem": "P?", "answer": "1"}, "reward_model; its keys are problem, answer"),
     ],
 )
 def test_a_bad_row_is_named_with_its_reason(

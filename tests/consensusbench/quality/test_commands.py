@@ -50,10 +50,10 @@ def test_findings_are_counted_and_a_line_each(run: Run, write_dataset: WriteData
     assert code == 1
     assert lines[:2] == [
         "error    false_equality  1 of 5 nodes (20.0%)",
-        "         q x has a false wording: 6*8=49",
+        "         q x has a false expression: 6*8=49",
     ]
     assert "warning  no_nodes  5 of 7 problems (71.4%)" in lines
-    assert [line.strip() for line in lines if "more" in line] == ["4 more no_nodes"]
+    assert [line.strip() for line in lines if "more" in line] == ["and 4 more"]
     assert max(map(len, lines)) == 100
     assert lines[-1].startswith("7 problems with 5 nodes: 1 error, ")
 
@@ -84,8 +84,8 @@ def test_probes_and_rollouts_are_shown(run: Run, write_dataset: WriteDataset) ->
     lines = out.splitlines()
     assert code == 0
     assert (
-        "1 problem with 2 nodes, 2 rollouts (0 of unknown problems), too few held-out right ones "
-        "for never_matched: 0 errors, 0 warnings, 0 notes"
+        "1 problem with 2 nodes, 2 rollouts (0 of problems that the dataset does not have), "
+        "too few held-out right ones to check never_matched: 0 errors, 0 warnings, 0 notes"
     ) in lines
     assert sum(line.startswith(("letters ", "sums ", "grid ", "values ")) for line in lines) == 4
     [deep] = [line.split() for line in lines if line.startswith("deep")]

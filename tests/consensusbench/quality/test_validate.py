@@ -209,7 +209,7 @@ def test_rollouts_show_nodes_that_unrelated_ones_hit_and_nodes_that_nobody_hits(
     assert (report.rollouts, report.unknown_rollouts) == (26, 1)
     [rare, common] = report.examples[Code.UNRELATED_MATCH]
     assert [rare.node_id, common.node_id] == ["rare", "common"]
-    assert common.message == "is hit by 10.0 % of other problems' rollouts"
+    assert common.message == "is matched by 10.0 % of other rollouts"
 
 
 def test_a_rare_equation_is_hit_with_other_names(write_dataset: Write) -> None:
@@ -242,7 +242,7 @@ def test_nodes_are_looked_for_in_held_out_right_rollouts(
     assert [(one.node_id, one.text) for one in never] == ([("n1", "12*4=48")] if counts else [])
     assert (report.compared, report.of(Code.NEVER_MATCHED)) == ((2, 2) if counts else (0, 0))
     if counts:
-        assert never[0].message == "is hit by none of 3 held-out right rollouts"
+        assert never[0].message == "is matched by none of 3 held-out right rollouts"
 
 
 @pytest.mark.parametrize("metadata", [{"construction": 1}, {"construction": {"rollouts": [1, {}]}}])
@@ -275,7 +275,7 @@ def test_the_report_counts_all_and_keeps_the_worst(write_dataset: Write) -> None
     false = report.examples[Code.FALSE_EQUALITY]
     assert report.counts[Code.FALSE_EQUALITY] == 4
     assert [one.problem_id for one in false] == ["p1", "p3"]
-    assert (false[0].text, false[0].message) == ("1*2=1", "has a false wording")
+    assert (false[0].text, false[0].message) == ("1*2=1", "has a false expression")
     assert len(reported) == sum(report.counts.values())
     assert (report.of(Code.FALSE_EQUALITY), report.of(Code.NO_FINAL_NODE)) == (8, 4)
 

@@ -103,7 +103,9 @@ def test_a_signal_lets_requests_in_flight_finish(bench: SampleBench) -> None:
         assert bench.sample(*arguments, seed=0) == 143
     sentence = bench.printed()
     assert sentence.startswith("consensusbench: stopped by SIGTERM: ")
-    assert f"of {PROBLEMS} problems are finished; run the same command again to go on" in sentence
+    assert (
+        f"of {PROBLEMS} problems are finished; run the same command again to continue" in sentence
+    )
     # Nothing was cut off, and all of it is in the journal.
     assert len(bench.server.asked) == len(bench.server.delivered) == len(recorded(problems))
     assert not (problems.parent / "rollouts.jsonl").exists()

@@ -130,7 +130,7 @@ def test_a_refused_problem_stops_no_other_and_is_not_asked_again(
 def test_refusals_of_a_model_that_never_answered_are_failures(bench: SampleBench) -> None:
     bench.server.script(then=Refuse(400, "flagged"))
     assert bench.sample(bench.problems(1), "--samples", 3) == 1
-    assert "1 of 1 problems wait for a reply" in (error := bench.printed())
+    assert "1 of 1 problems have no reply yet" in (error := bench.printed())
     assert "HTTP 400: flagged" in error
     assert bench.sample(bench.problems(9), "--samples", 3) == 1
     assert "HTTP 400: flagged; 0 of 9 problems are finished" in bench.printed()
@@ -151,7 +151,7 @@ def test_a_dead_model_is_given_up_and_the_others_go_on(bench: SampleBench) -> No
     models = bench.models("good", "gone", more="max_retries = 1\nconcurrency = 2")
     assert bench.sample(bench.problems(30), models=models) == 0
     assert Counter(row["model"] for row in bench.rollouts()) == {"good": 150}
-    assert "warning: gone was given up: gone at 127" in bench.printed()
+    assert "warning: stopped asking gone: gone at 127" in bench.printed()
     assert sum(asked.model == "gone" for asked in bench.server.asked) < 60
 
 
@@ -181,7 +181,7 @@ def test_rejected_settings_can_be_fixed(bench: SampleBench) -> None:
     )
     problems, models = bench.problems(10), bench.models("good", "picky")
     assert bench.sample(problems, "--samples", 2, models=models) == 1
-    assert "picky was given up: picky at 127" in (error := bench.printed())
+    assert "stopped asking picky: picky at 127" in (error := bench.printed())
     assert "no temperature" in error
     assert Counter(row["model"] for row in bench.rollouts()) == {"good": 20}
     models.write_text(models.read_text() + 'temperature = "default"\n')

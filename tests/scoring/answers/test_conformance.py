@@ -11,7 +11,7 @@ import pytest
 
 from consensuspr.scoring.answers import AnswerVerifier
 
-# docs/answers.md explains each.
+# docs/reference/answer-rules.md explains each.
 KNOWN_DISAGREEMENTS = {"answer-074"}
 
 

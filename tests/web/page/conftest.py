@@ -9,9 +9,18 @@ from typing import Any
 
 import pytest
 
+from consensuspr.client import LocalClient, RewardSpec
+from consensuspr.data import read_rollouts
 from consensuspr.score_log import ScoreLog, keep_dataset
-from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, ScoreOptions, Scorer
-from consensuspr.scoring.types import Sample, SampleKeys
+from consensuspr.scoring import (
+    AnswerVerifier,
+    DatasetIndex,
+    Rollout,
+    ScoreOptions,
+    Scorer,
+    rollout_from_row,
+)
+from consensuspr.scoring.types import Sample, SampleKeys, scored_row
 from tests.browser import BROWSER_REQUIRED, Browser
 from tests.consensusbench.report.conftest import HOSTILE, hostile_problem, response
 from tests.rows import write_rows
@@ -57,6 +66,19 @@ def address(runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Itera
     dataset = tmp_path_factory.mktemp("reviewed") / "dataset.jsonl"
     dataset.write_bytes(DATASET.read_bytes())
     with watching(*runs, "--dataset", dataset) as watched:
+        watched.wait_read()
+        yield f"{watched.url}/"
+
+
+@pytest.fixture(scope="session")
+def file_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The page about a file of scored rollouts, which have no steps."""
+    rows = list(read_rollouts(DATASET.with_name("rollouts.jsonl")))
+    with LocalClient(dataset=DATASET) as client:
+        scores = client.score([rollout_from_row(row) for row in rows], reward=RewardSpec.linear())
+    scored = [scored_row(row, score) for row, score in zip(rows, scores, strict=True)]
+    path = write_rows(tmp_path_factory.mktemp("file") / "scored.jsonl", scored)
+    with watching(path) as watched:
         watched.wait_read()
         yield f"{watched.url}/"
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from consensuspr.client import RewardSpec
 from consensuspr.data import read_problem_rows
 from consensuspr.scoring import DatasetIndex
+from tests.score_logs import log_formulas
 from tests.watched import DATASET, watching
 from tests.web.page.conftest import PageBrowser
 
@@ -94,6 +96,43 @@ def test_curves_of_both_runs_are_drawn(browser: PageBrowser, address: str) -> No
     assert browser.run("return document.querySelectorAll('.run-toggle')[1].ariaPressed") == "false"
     label = browser.run("return document.querySelector('[data-chart=acc] .plot').ariaLabel")
     assert "stuffing: from" in label and "honest" not in label
+
+
+def test_a_file_is_added_up_by_model_source_and_answer(
+    browser: PageBrowser, file_address: str
+) -> None:
+    browser.show(file_address, width=400)
+    captions = ["By model and source", "By answer and nodes reached"]
+    assert browser.texts("main caption")[-2:] == captions
+    browser.until("document.querySelectorAll('.chart svg').length === 2")
+    assert browser.axe() == []
+    assert browser.run("return document.documentElement.scrollWidth") <= 400
+    links = browser.run(
+        "return [...document.querySelectorAll('.scroll[aria-label^=By] tbody a')]"
+        ".map(a => [a.hash, a.textContent])"
+    )
+    assert len(links) > 10
+    for hash, count in (links[0], links[-1]):
+        browser.go(hash)
+        assert browser.texts("#count")[0].endswith(f" of {count}")
+    # Rows of the file have the texts of their problems.
+    browser.go("#/problems?q=Lighthouse")
+    browser.until("document.querySelectorAll('a.row').length === 1")
+    assert browser.texts("#count") == ["1–1 of 1 (60 searched)"]
+    assert "lighthouse" in browser.texts(".excerpt")[0]
+
+
+def test_several_reward_formulas_are_announced_and_one_is_shown(
+    browser: PageBrowser, tmp_path: Path
+) -> None:
+    log_formulas(tmp_path, RewardSpec.linear(0.3), RewardSpec.maximum())
+    with watching(tmp_path) as watched:
+        watched.wait_read()
+        browser.show(f"{watched.url}/")
+        [warning] = browser.texts("[data-finding=mixed]")
+        assert warning.startswith("This run has 2 reward formulas.")
+        chosen = "return document.querySelector('[name=formula]').selectedOptions[0].textContent"
+        assert browser.run(chosen) == "max(Acc, NCR) (2 samples)"
 
 
 def test_a_click_into_a_chart_leads_to_the_samples_of_that_step(
@@ -259,7 +298,7 @@ def test_texts_are_searched(browser: PageBrowser, address: str) -> None:
     browser.wait()
     found = browser.documents("samples?q=could+be+of+use&limit=50")["rows"]
     browser.until(f"document.querySelectorAll('table.rows a.row').length === {len(found)}")
-    assert found and browser.texts("#count")[0].startswith(f"{len(found)} samples with it in ")
+    assert found and browser.texts("#count")[0].startswith(f"{len(found)} matches in all ")
 
 
 def test_a_bad_filter_is_an_error_beside_the_form(browser: PageBrowser, address: str) -> None:
@@ -359,6 +398,7 @@ FORMULAS = [
     (r"\begin{align*}x&=1\\y&=2\end{align*}", [r"\begin{align*}x&=1\\y&=2\end{align*}"]),
     (r"\begin{align}x", []),
     ("$ 5$ and $5 $", []),
+    (r"$ n \leq 5 $ chips, $ 5 and $ 6", [r"n \leq 5"]),
     ("$", []),
 ]
 
@@ -379,7 +419,7 @@ def test_katex_styles_do_not_violate_the_policy(browser: PageBrowser, address: s
         r"$\vec{a}$ $\fcolorbox{red}{white}{x}$ $\pmb{y}$ $\sqrt[3]{\frac{1}{2}}$ $\overbrace{z}$"
     )
     shown = browser.run(
-        "const box = prose(arguments[0], true); document.body.append(box);"
+        "const box = prose(arguments[0]); document.body.append(box);"
         "return [box.querySelectorAll('.katex').length, box.querySelector('svg').style.width]",
         source,
     )
@@ -401,7 +441,7 @@ def test_code_is_not_mathematics_and_blocks_leave_no_empty_lines(
 ) -> None:
     browser.show(address)
     shown = browser.run(
-        "const box = prose(arguments[0], true); document.body.append(box);"
+        "const box = prose(arguments[0]); document.body.append(box);"
         "return [...box.childNodes].map(one => [one.className || '', one.textContent])",
         CODE,
     )
@@ -413,7 +453,7 @@ def test_code_is_not_mathematics_and_blocks_leave_no_empty_lines(
 
 def test_a_wide_display_can_be_scrolled_by_keys(browser: PageBrowser, address: str) -> None:
     browser.show(address, width=360)
-    browser.run("document.body.append(prose(arguments[0], true))", f"$$x = 5$$ $${'a + ' * 99}b$$")
+    browser.run("document.body.append(prose(arguments[0]))", f"$$x = 5$$ $${'a + ' * 99}b$$")
     browser.until("document.querySelectorAll('.formula.display').length === 2")
     browser.until("document.querySelectorAll('.formula.display[tabindex=\"0\"]').length === 1")
 

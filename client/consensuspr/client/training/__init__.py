@@ -6,7 +6,8 @@ epoch of the curriculum, the behaviour while the server is away, and the score l
 :class:`SampleScorer`.  A failure becomes a reward only if the user has named that number.
 
 Model a new adapter for columns of a batch on ``ms_swift.py``, one for a single label or metadata on
-``slime.py``.  If no event loop lasts, run on :func:`on_own_loop`.  ``docs/trainers.md`` lists it.
+``slime.py``.  If no event loop lasts, run on :func:`on_own_loop`.  ``docs/guides/trainers.md``
+lists the adapters.
 """
 
 from consensuspr.client.training.figures import METRICS, StepWatch, figures

@@ -1,6 +1,6 @@
 """The compiled normaliser: bytes in, normal form out, without the GIL.
 
-One call normalises one text in one pass; see ``docs/matching.md`` for the rules and
+One call normalises one text in one pass; see ``docs/reference/matching.md`` for the rules and
 ``pure/normal_form.py`` for their readable form.  Thread safety: the tables are filled when
 the module is imported and only read afterwards; every call works on buffers of its caller.
 """

@@ -1,6 +1,6 @@
 """The normal form of a text: one pass of rules over canonical characters.
 
-``docs/matching.md`` states the rules with their numbers, which the comments here cite.
+``docs/reference/matching.md`` states the rules with their numbers, which the comments here cite.
 The compiled core implements the same rules over bytes; a property test demands that both
 give the same output and the same offsets on arbitrary input.
 """
@@ -54,7 +54,7 @@ def normal_form(text: str | bytes) -> NormalForm:
 
 
 def normalize(text: str | bytes) -> str:
-    """Return the normal form of ``text`` as a str; see ``docs/matching.md``."""
+    """Return the normal form of ``text`` as a str; see ``docs/reference/matching.md``."""
     return normal_form(text).data.decode()
 
 

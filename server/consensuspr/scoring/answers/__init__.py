@@ -2,9 +2,9 @@
 
 Two strings in, a verdict out; nothing here knows problems, nodes or RPC.  Nearly all
 answers are decided in microseconds (:mod:`.compare`); the rest goes to math-verify in
-processes that are killed when their budget is spent (:mod:`.pool`).  ``docs/answers.md`` has the
-rules and the limits.  Names resolve on first use: an answer process must not load the verifier,
-the core and numpy.
+processes that are killed when their budget is spent (:mod:`.pool`).  The rules are in
+``docs/reference/answer-rules.md``.  Names resolve on first use: an answer process must not load
+the verifier, the core and numpy.
 """
 
 from __future__ import annotations

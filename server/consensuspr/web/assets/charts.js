@@ -15,11 +15,12 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 const place = (look, at) => (typeof look === "number" ? look
   : Math.max(0, Object.keys(COLORS).indexOf(look || "")) || at);
 
-function axisOf(axis, isX, names) {
+function axisOf(axis, isX, names, width) {
   const line = { lineStyle: { color: css("--line") } };
   const whole = axis.format && axis.format.decimals === 0;
   const ticks = axis.ticks && new Map(axis.ticks);
-  const label = { color: css("--quiet"), fontSize: 11, hideOverlap: true };
+  const label = { color: css("--quiet"), fontSize: 11, hideOverlap: !names };
+  if (names) Object.assign(label, { interval: 0, width: 0.8 * width / names.length, overflow: "break", lineHeight: 13 });
   if (ticks) {
     label.customValues = [...ticks.keys()];
     label.formatter = (value) => ticks.get(value) || "";
@@ -95,7 +96,7 @@ function optionOf(chart, width) {
     animation: false, backgroundColor: "transparent",
     textStyle: { fontFamily: css("--sans"), color: ink },
     grid: {
-      left: chart.y.title ? 62 : 48, right: 18, bottom: chart.x.title ? 42 : 26,
+      left: chart.y.title ? 62 : 48, right: 18, bottom: chart.x.title ? 42 : chart.kind === "bars" ? 40 : 26,
       top: many ? 14 + 20 * (rows > 3 ? 1 : rows) : 12,
     },
     legend: many ? {
@@ -112,7 +113,7 @@ function optionOf(chart, width) {
       textStyle: { color: ink, fontSize: 12 }, formatter: tipOf(chart),
       axisPointer: { lineStyle: { color: quiet }, label: { show: false } },
     },
-    xAxis: axisOf(chart.x, true, chart.kind === "bars" ? chart.bins : null),
+    xAxis: axisOf(chart.x, true, chart.kind === "bars" ? chart.bins : null, width),
     yAxis: axisOf(chart.y, false, null), series,
   };
 }

@@ -72,7 +72,7 @@ const format = {
   short: checked(short),
   percent: checked((value) => `${fixed(100 * value, value > 0 && value < 0.01 ? 1 : 0)}\u202f%`),
   text: (value) => (known(value) ? String(value) : NONE),
-  count: (number, name) => `${fixed(number, 0)} ${name}${number === 1 ? "" : "s"}`,
+  count: (number, name, plural = "s") => `${fixed(number, 0)} ${name}${number === 1 ? "" : plural}`,
 };
 
 /** Return a number as a NumberFormat of figures.py says: `{scale, decimals, unit}`. */
@@ -150,7 +150,7 @@ const crumbs = (...steps) => h("nav.crumbs", { "aria-label": "Where this is" },
     h("li", href ? h("a", { href }, clip(text)) : clip(text)))));
 
 const facts = (pairs) => h("ul.facts", 
-  pairs.filter((fact) => fact && known(fact[1])).map(([name, value]) =>
+  pairs.filter((fact) => fact && known(fact[1]) && fact[1] !== NONE).map(([name, value]) =>
     h("li", h("span", name), h("b", value))));
 
 /** Return names and values as a list. */
@@ -159,13 +159,15 @@ const pairs = (values, look) => h("dl", { class: look },
 
 /** Return a table that scrolls alone where it is wider than the window.
 
-    `columns`: `{id, title, about, over, numeric, head, lead, unsorted, cell(row, at), look(row)}`.
+    `columns`: `{id, title, about, over, numeric, head, lead, optional, unsorted, cell(row, at),
+    look(row)}`; an optional one is shown if a row has a value under its id.
     Neighbours with the same `over` stand under that heading.  `head`: names the row; `lead`: holds
     the link of the row, `href(row)`.  `look(row)`: attributes of the cell.
     `rows`, or `groups` of rows.  `data(row)`: attributes of a row; `below(row)`: stands under it.
     `onsort(id, up)` is called with the column to sort by; `sort`, `up`: the present order. */
 function table(spec) {
-  const { label, columns, rows, groups = [rows], href, data, name, below, foot } = spec;
+  const { label, rows, groups = [rows], href, data, name, below, foot } = spec;
+  const columns = spec.columns.filter(({ id, optional }) => !optional || rows.some((row) => known(row[id])));
   const cellOf = (column, row, at) => {
     const content = column.cell(row, at);
     const attributes = { class: column.numeric ? "figure" : null, ...(column.look && column.look(row)) };
@@ -183,7 +185,7 @@ function table(spec) {
   };
   return h("div", { class: `scroll ${spec.frame || ""}`, tabindex: "0", role: "region", "aria-label": label },
     h("table", { class: spec.look }, h("caption", { class: spec.caption ? null : "unseen" }, label),
-      headsOf(spec), groups.map((group, at) =>
+      headsOf({ ...spec, columns }), groups.map((group, at) =>
         h("tbody", { class: spec.bold === at ? "totals" : null }, group.map(line))), foot));
 }
 
@@ -243,9 +245,9 @@ function input(label, name, value, { wide, onchange, ...attributes } = {}) {
   }));
 }
 
-/** Return the field that finds a problem by its id. */
-const problemSearch = (value, onchange) => input("problem", "q", value, {
-  id: "search", type: "search", wide: true, placeholder: "part of its id", "aria-keyshortcuts": "/", onchange,
+/** Return the field that finds a problem by its text or id. */
+const problemSearch = (value, onchange) => input("text", "q", value, {
+  id: "search", type: "search", wide: true, placeholder: "text or id of the problem", "aria-keyshortcuts": "/", onchange,
 });
 
 const form = (label, ...children) => h("form.filters", {
@@ -259,10 +261,11 @@ const turnButton = (to, words, sign, key, change) => h("button", {
 }, sign);
 
 /** Return how far a list is shown, with the buttons that turn its pages. */
-function pager(nothing, { total, offset, rows }, limit, change) {
+function pager(nothing, { total, offset, rows, searched }, limit, change) {
   const behind = offset + rows.length;
+  const among = known(searched) && searched > total ? ` (${format.int(searched)} searched)` : "";
   return [h("p", { id: "count", role: "status" }, total
-      ? `${format.int(offset + 1)}–${format.int(behind)} of ${format.int(total)}` : nothing),
+      ? `${format.int(offset + 1)}–${format.int(behind)} of ${format.int(total)}` : nothing, among),
     h("span.pager", 
       turnButton(offset > 0 ? Math.max(0, offset - limit) : null, "previous page", "‹", "[", change),
       turnButton(behind < total ? offset + limit : null, "next page", "›", "]", change)),

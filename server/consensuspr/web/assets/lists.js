@@ -2,6 +2,7 @@
 "use strict";
 
 const PAGE = 50;
+const REACHED = { none: "none", some: "under half", half: "half or more", all: "all" };
 const KINDS = { suspicious: "suspicious", ...FLAGS };
 const MEANINGS = {
   suspicious: "samples with any of the three remarks that follow",
@@ -41,16 +42,15 @@ const namesOf = (state, column) =>
   [...new Set(state.runs.flatMap((run) => run[column] || []))].filter((name) => name).sort()
     .map((name) => [name, name]);
 
-const has = (column) => (state) => namesOf(state, column).length > 0;
 const guard = (row) => (row.guard !== null && row.guard < 1
   ? h("b.low", format.number(row.guard)) : format.short(row.guard));
-// `of`: in which states a column is shown.
+// `of`: in which states a column is shown.  `optional`: shown if a row has a value there.
 const SAMPLE_COLUMNS = [{ id: "problem", title: "problem", lead: true, cell: (row) => clip(row.problem) },
   { id: "run", title: "run", unsorted: true, of: (state) => state.runs.length > 1,
     cell: (row, at, state) => clip(runName(state, row.run)) },
-  { id: "step", title: "step", numeric: true, cell: (row) => format.int(row.step) },
-  { id: "model", title: "model", of: has("models"), cell: (row) => clip(row.model) },
-  { id: "diagnosis", title: "diagnosis", of: has("diagnoses"), cell: (row) => clip(row.diagnosis) },
+  { id: "step", title: "step", numeric: true, optional: true, cell: (row) => format.int(row.step) },
+  { id: "model", title: "model", optional: true, cell: (row) => clip(row.model) },
+  { id: "diagnosis", title: "diagnosis", optional: true, cell: (row) => clip(row.diagnosis) },
   { id: "acc", title: "verdict", cell: verdict },
   { id: "score", title: "reward", about: "the score of the trainer, penalties included",
     numeric: true, cell: (row) => format.number(row.score) },
@@ -59,10 +59,10 @@ const SAMPLE_COLUMNS = [{ id: "problem", title: "problem", lead: true, cell: (ro
   { id: "num_matched", title: "nodes", numeric: true, cell: nodesOf },
   { id: "guard", title: "guard", about: "factor of the guard; 1 leaves the NCR as it is",
     numeric: true, cell: guard },
-  { id: "num_tokens", title: "tokens", numeric: true, cell: (row) => format.int(row.num_tokens) },
+  { id: "num_tokens", title: "tokens", numeric: true, optional: true, cell: (row) => format.int(row.num_tokens) },
   { id: "tpn", title: "TPN", about: "tokens per node that was reached", numeric: true,
-    cell: (row) => format.tpn(row.tpn) },
-  { id: "answer", title: "answer",
+    optional: true, cell: (row) => format.tpn(row.tpn) },
+  { id: "answer", title: "answer", optional: true,
     cell: ({ answer }) => h("span.clip", { title: answer }, format.text(answer)) },
   { id: "flags", title: "remarks", unsorted: true, cell: remarks },
 ];
@@ -107,14 +107,16 @@ function filters(chosen, state, onchange) {
     }),
     choice("run", "run", state.runs.map((run) => [run.id, run.name]), chosen.run),
     choice("verdict", "verdict", plain(["right", "wrong", "unknown"]), chosen.verdict),
+    source.kept ? null : choice("nodes reached", "reached", Object.entries(REACHED), chosen.reached),
     source.kept ? null : choice("remark", "kind", Object.entries(KINDS), chosen.kind),
     names("source", "sources"), names("split", "splits"), names("model", "models"),
     names("diagnosis", "diagnoses"), choice("status", "status", plain(statuses), chosen.status),
-    field("step", "step", { inputmode: "numeric", placeholder: "40 or 10..20", size: "8" }),
+    state.runs.some(({ steps }) => steps) && field("step", "step", { inputmode: "numeric", placeholder: "40 or 10..20", size: "8" }),
     field("problem", "problem", { placeholder: "id", size: "12" }),
     chosen.group ? field("group", "group", { size: "12" }) : null,
     drop("node", `reaching node ${Number(chosen.node) + 1}`),
     drop("dataset", `scored with ${shortDigest(String(chosen.dataset))}`),
+    drop("formula", "of one reward formula"),
     field("NCR", "ncr", { placeholder: "0.5..1", size: "6" }),
     field("reward", "reward", { placeholder: "0..0.2", size: "6" }),
     field("tokens", "tokens", { placeholder: "1000..", size: "6" }),
@@ -161,10 +163,10 @@ views.samples = async function samples({ chosen, state, get, go }) {
   // Texts are searched from the offset on, until a page of samples is found.
   const found = ({ rows, search }) => {
     const [searched, all] = [format.int(search.searched), format.int(search.candidates)];
-    const missing = search.without_text ? `, ${format.int(search.without_text)} not kept` : "";
+    const missing = search.without_text ? `, of which ${format.int(search.without_text)} were not kept` : "";
     return [
-      h("p", { id: "count", role: "status" }, `${format.count(rows.length, "sample")} with it in `,
-        search.complete ? `all ${all} texts` : `${searched} of ${all} texts`, missing),
+      h("p", { id: "count", role: "status" }, `${format.count(rows.length, "match", "es")} in `,
+        search.complete ? `all ${all} responses` : `${searched} of ${all} responses`, missing),
       h("span.pager", turnButton(offset ? 0 : null, "first page", "‹", "[", turn),
         turnButton(search.complete ? null : search.searched, "next page", "›", "]", turn)),
     ];
@@ -178,7 +180,7 @@ views.samples = async function samples({ chosen, state, get, go }) {
       }, "download as CSV"));
     put(list, fault ? h("p.warned", { role: "alert" }, fault)
       : rows.length ? sampleTable("Samples", rows, state, { chosen, onsort: search ? null : onsort })
-      : h("p.empty", search && !search.complete ? "Texts are being read."
+      : h("p.empty", search && !search.complete ? "Searching…"
         : "Nothing to show. Remove a filter above."));
   };
   fill();

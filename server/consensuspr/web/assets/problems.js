@@ -14,7 +14,7 @@ const PROBLEM_COLUMNS = [
   ["ncr", "all", "share", "NCR"], ["ncr_right", "right", "percent", "NCR"],
   ["ncr_wrong", "wrong", "percent", "NCR"],
 ].map(([id, title, kind, over]) =>
-  ({ id, title, over, numeric: kind !== "text", cell: (row) => say[kind](row[id]) }));
+  ({ id, title, over, optional: true, numeric: kind !== "text", cell: (row) => say[kind](row[id]) }));
 
 views.problems = async function problems({ chosen, state, get, go }) {
   const limit = Number(chosen.limit) || PAGE;
@@ -37,7 +37,8 @@ views.problems = async function problems({ chosen, state, get, go }) {
         label: "problems", look: "rows", rows: page.rows, sort: chosen.sort || "samples",
         up: String(chosen.desc) === "0", onsort: (id, up) => change({ sort: id, desc: up ? 0 : null }),
         href, data: (row) => ({ "data-problem": href(row) }),
-        columns: [{ id: "problem", title: "problem", lead: true, cell: (row) => clip(row.problem) }, ...PROBLEM_COLUMNS],
+        columns: [{ id: "problem", title: "problem", lead: true, cell: (row) =>
+          [clip(row.problem), row.text ? h("span.excerpt", plain(row.text.replace(/\$|\\[()[\]]/g, ""))) : null] }, ...PROBLEM_COLUMNS],
       }),
     ],
   };
@@ -110,7 +111,7 @@ function examples(where, node, get) {
 /** Return the columns that every table of nodes begins with. */
 const nodeColumns = [
   { title: "no.", numeric: true, width: "at-no", cell: (node) => String(node.number + 1) },
-  { title: "node", cell: (node) => [prose(nodeName(node)), nodeBadges(node)] },
+  { title: "node", cell: (node) => [nodeLabel(node), nodeBadges(node)] },
 ];
 
 /** Return the nodes of a problem: how often each was reached, and below it by whom.
@@ -175,8 +176,9 @@ views.problem = async function problem({ parts: [run, id], chosen, state, get, g
         }),
         nodes.length ? [side("by_right", history.right, "Nodes reached by right samples"),
           side("by_wrong", history.wrong, "Nodes reached by wrong samples")] : null)) : null,
-      [["newest", "Newest"], ["best", "Best"], ["worst", "Worst"]].map(([name, title]) =>
-        h("section", h("h2", title), sampleTable(`${title} samples`, data[name], state, { alike: true }))),
+      (data.samples > data.best.length ? [["newest", "Newest"], ["best", "Best"], ["worst", "Worst"]] : [["best", "All"]])
+        .map(([name, title]) => h("section", h("h2", `${title} samples`),
+          sampleTable(`${title} samples`, data[name], state, { alike: true }))),
     ],
   };
 };

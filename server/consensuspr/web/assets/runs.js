@@ -21,7 +21,6 @@ const CURVES = [{ name: "reward", title: "Reward", fromZero: true,
   { name: "guarded", title: "Lowered by the guard", style: PERCENT,
     about: "share of samples that state more than the guard allows" },
   { name: "num_tokens", title: "Length", about: "tokens per sample" },
-  { name: "tpn", title: "TPN", about: "tokens per node that is reached" },
 ];
 
 /** Return whether a run is being written to. */
@@ -91,23 +90,28 @@ function rise(run, curve, where, several) {
       h("a", { href: link(["compare"], sides) }, "compare early and late steps"), "."]);
 }
 
+const badges = (run) => [grows(run) ? h("span.badge.live", "growing") : null,
+  run.read < 1 ? h("span.badge", `${format.percent(run.read)} read`) : null];
+
 function runTable(state, curves, picked, toggle) {
   const several = state.runs.length > 1;
   const name = (run) => [
-    !several ? run.name : h("button.run-toggle", {
+    h("button.run-toggle", {
       type: "button", "aria-pressed": String(picked.includes(run.id)),
       title: "show or hide its curves", onclick: () => toggle(run.id),
     }, h("i.dot", { vars: { color: `var(--series-${run.id % 8})` } }), run.name),
-    grows(run) ? h("span.badge.live", "growing") : null,
-    run.read < 1 ? h("span.badge", `${format.percent(run.read)} read`) : null,
+    badges(run),
   ];
   const samples = (run) => h("a", {
     href: link(["samples"], { run: run.id }), "aria-label": `${format.int(run.samples)} samples of ${run.name}`,
   }, format.int(run.samples));
+  const meansOf = (run, column) => {
+    const curve = curves.runs.find(({ run: id }) => id === run.id);
+    return ends(curve[column]) || ends(curve.total.map((total) => total[column]));
+  };
   const figure = ([column, title, say]) => ({
     title, numeric: true, cell(run) {
-      const curve = curves.runs.find(({ run: id }) => id === run.id);
-      const means = ends(curve[column]) || ends(curve.total.map((total) => total[column]));
+      const means = meansOf(run, column);
       if (!means) return format.NONE;
       return [means.moved ? h("span.was", `${say(means.first)} → `) : null, h("b", say(means.last))];
     },
@@ -117,11 +121,13 @@ function runTable(state, curves, picked, toggle) {
   return [table({
       label: "Runs, each with the means of its first and of its last tenth of steps", look: "runs",
       rows: state.runs, columns: [
-        { title: "run", head: true, cell: name }, { title: "steps", numeric: true, cell: steps },
+        ...(several ? [{ title: "run", head: true, cell: name }] : []),
+        { id: "steps", title: "steps", numeric: true, optional: true, cell: steps },
         { title: "samples", numeric: true, cell: samples },
         ...[["reward", "reward", number], ["acc", "Acc", percent], ["ncr", "NCR", percent],
           ["ncr_of_wrong", "NCR of wrong", percent], ["guarded", "guarded", percent],
-          ["num_tokens", "tokens", int]].map(figure),
+          ["num_tokens", "tokens", int]]
+          .filter(([column]) => state.runs.some((run) => meansOf(run, column))).map(figure),
       ],
     }),
     curves.runs.some(({ x }) => x.length > 1)
@@ -129,20 +135,90 @@ function runTable(state, curves, picked, toggle) {
   ];
 }
 
+const TENTHS = Array.from({ length: 10 }, (_, at) => String(at / 10));
+const ANSWERS = ["right", "wrong"];
+
+/** Return samples without steps added up: tables by model and source and by answer, and charts. */
+function groupsOf({ groups, kinds, rewards }, state, where) {
+  const several = state.runs.length > 1;
+  const { int, number } = format;
+  const column = (id, title, say, more) =>
+    ({ id, title, numeric: true, optional: true, cell: (row) => say(row[id]), ...more });
+  const samples = (chosen) => column("samples", "samples", int, {
+    cell: (row) => (source.kept ? int(row.samples)
+      : h("a", { href: link(["samples"], { ...where, ...chosen(row) }) }, int(row.samples))),
+  });
+  const named = (id) => (groups.every((row) => row[id] === groups[0][id]) ? []
+    : [{ id, title: id, cell: (row) => clip(row[id]) }]);
+  const byGroup = groups.length < 2 ? null : table({
+    label: "By model and source", caption: true, rows: groups, columns: [
+      ...(several ? [{ title: "run", cell: (row) => clip(runName(state, row.run)) }] : []),
+      ...named("model"), ...named("source"),
+      samples((row) => ({ run: several ? row.run : null, model: row.model, source: row.source })),
+      column("problems", "problems", int), column("acc", "Acc", share), column("ncr", "NCR", share),
+      column("ncr_right", "NCR of right", share), column("ncr_wrong", "NCR of wrong", share),
+      column("reward", "reward", number), column("tokens", "tokens", int),
+    ],
+  });
+  const total = kinds.reduce((sum, row) => sum + row.samples, 0);
+  const find = (answer, reached) => kinds.find((row) => row.verdict === answer && row.reached === reached);
+  const byKind = table({
+    label: "By answer and nodes reached", caption: true,
+    rows: [...ANSWERS, "unknown"].flatMap((answer) =>
+      [...Object.keys(REACHED).reverse(), null].map((reached) => find(answer, reached))).filter(known),
+    columns: [{ title: "answer", cell: (row) => verdict({ acc: { right: 1, wrong: 0 }[row.verdict] }) },
+      { title: "nodes reached", cell: ({ reached }) => (reached ? REACHED[reached] : "the problem has none") },
+      samples(({ verdict: answer, reached }) => ({ verdict: answer, reached })),
+      { title: "of all", numeric: true, cell: (row) => share(row.samples / total) },
+      column("reward", "reward", number), column("ncr", "NCR", format.percent), column("tokens", "tokens", int),
+    ],
+  });
+  const bars = (name, title, about, bins, x, lines) => ({
+    kind: "bars", name, title, about, bins, x: { title: x, format: {} }, y: { title: "", format: INT, fromZero: true },
+    series: lines.map((line) => ({ x: [], ...line })),
+  });
+  const specs = [bars("kinds", "Nodes reached by right and by wrong answers",
+      "samples by answer", Object.values(REACHED), "share of the problem's nodes", ANSWERS.map((answer) => ({
+        name: answer, look: answer, y: Object.keys(REACHED).map((reached) => (find(answer, reached) || { samples: 0 }).samples),
+        hrefs: source.kept ? null
+          : Object.keys(REACHED).map((reached) => link(["samples"], { ...where, verdict: answer, reached })),
+      }))),
+    bars("rewards", "Rewards", "samples by answer; penalties included", TENTHS, "reward, from this value to the next", ANSWERS.map((answer) => ({
+      name: answer, look: answer, y: TENTHS.map((_, at) => rewards
+        .filter((row) => row.verdict === answer && Math.max(0, Math.min(9, row.tenth)) === at)
+        .reduce((sum, row) => sum + row.samples, 0)),
+    }))),
+  ];
+  return [byGroup, h("div.charts", specs.map((spec) => chart(spec))), byKind]
+    .filter(known).map((part) => h("section", part));
+}
+
+/** Return a warning if a run was scored with several reward formulas, else null. */
+const mixed = (run, several) => (run.formulas.length < 2 ? null : h("p.warned", { "data-finding": "mixed" },
+  several ? h("b", `${run.name}: `) : null, `This run has ${run.formulas.length} reward formulas. `,
+  "Rewards of different formulas cannot be compared: choose one at ", h("b", "formula"), "."));
+
 views.overview = async function overview({ chosen, state, get, go }) {
   const picked = chosen.run === undefined ? state.runs.map(({ id }) => id) : [chosen.run].flat().map(Number);
   const splits = namesOf(state, "splits");
   // Test samples are not trained on: a curve through both would be of neither.
   const train = splits.length > 1 && splits.some(([name]) => name === "train");
   const split = chosen.split || (train ? "train" : ALL);
-  const where = { split: split === ALL ? null : split, source: chosen.source, model: chosen.model };
+  // So are rewards of two formulas.
+  const formulas = state.runs.some((run) => run.formulas.length > 1) ? state.runs.flatMap((run) => run.formulas) : [];
+  const formula = chosen.formula || (formulas.length && state.runs.length === 1 && !source.kept ? formulas[0][0] : ALL);
+  const where = {
+    split: split === ALL ? null : split, source: chosen.source, model: chosen.model,
+    formula: formula === ALL ? null : formula,
+  };
   const looked = source.kept ? {}
     : { run: chosen.run, ...where, split: chosen.split === ALL ? null : chosen.split };
   const kinds = LOOKS.filter(([, look]) => look.kind);
   const ask = () => Promise.all([get(`curves?${query(where)}`),
+    state.runs.some(({ steps }) => steps) ? null : get(`groups?${query({ ...where, run: looked.run })}`),
     ...kinds.map(([, look]) => get(`samples?${query({ ...looked, ...look, limit: 1 })}`)),
   ]);
-  let [all, ...counts] = await ask();
+  let [all, groups, ...counts] = await ask();
   const shown = () => all.runs.filter(({ run }) => picked.includes(run));
   const change = (next) => go(["overview"], { ...chosen, ...next });
   const toggle = (id) => {
@@ -165,12 +241,14 @@ views.overview = async function overview({ chosen, state, get, go }) {
     return [...CURVES.map((curve) => chartOf(curve, lines)),
       ...shown().map((run) => statusChart(run, state)).filter(known)];
   };
-  const figures = charts().map((spec) => chart(spec, { group: "curves", onpoint }));
+  const stepped = all.runs.some(({ x }) => x.length);
+  const figures = (stepped ? charts() : []).map((spec) => chart(spec, { group: "curves", onpoint }));
   const pick = (name, options, more) => choice(name, name, options, chosen[name],
     { ...more, onchange: (value) => change({ [name]: value }) });
   const looks = h("ul.looks");
   const table = h("div");
   const leftOut = h("div.notes");
+  const grouped = h("div");
   const fill = (now) => {
     put(looks, LOOKS.map((look) => {
       const at = kinds.indexOf(look);
@@ -181,43 +259,41 @@ views.overview = async function overview({ chosen, state, get, go }) {
     // Whoever has the keyboard on a run keeps it there.
     if (!table.contains(document.activeElement)) {
       const runOf = (curve) => now.runs.find(({ id }) => id === curve.run);
-      put(table, runTable(now, all, picked, toggle),
+      put(table, now.runs.map((run) => mixed(run, now.runs.length > 1)), runTable(now, all, picked, toggle),
         shown().map((curve) => rise(runOf(curve), curve, where, now.runs.length > 1)));
     }
+    if (groups && !grouped.contains(document.activeElement)) put(grouped, groupsOf(groups, now, where));
     const sentences = now.runs.flatMap((run) => run.left_out.map((text) => `${run.name}: ${text}`));
     put(leftOut, [...now.left_out, ...sentences].map((sentence) => h("p", sentence)));
   };
   fill(state);
-  const stepped = all.runs.some(({ x }) => x.length);
   const coarse = all.runs.some(({ x, first }) => x.some((last, at) => last !== first[at]));
   const without = all.runs.reduce((sum, run) => sum + run.without_step, 0);
+  const only = (name, options, value) => choice(name, name, options.length > 1 ? [...options, [ALL, "all"]] : [], value,
+    { all: null, onchange: (next) => change({ [name]: next }) });
+  const choices = h("div.filters.asks", only("formula", formulas, formula), pick("source", namesOf(state, "sources")),
+    only("split", splits, split), pick("model", namesOf(state, "models")));
   const curves = () => h("section", { "aria-labelledby": "by-step" },
-    h("div.bar", h("h2", { id: "by-step" }, "By step"),
-      h("div.filters.asks", pick("source", namesOf(state, "sources")),
-        choice("split", "split", splits.length > 1 ? [...splits, [ALL, "all"]] : [], split,
-          { all: null, onchange: (value) => change({ split: value }) }),
-        pick("model", namesOf(state, "models")))),
+    h("div.bar", h("h2", { id: "by-step" }, "By step"), choices),
     hint(source.kept ? "" : "Click into a chart for the samples of that step.",
       coarse ? " Neighbouring steps are drawn as one point." : "",
       without ? ` ${format.count(without, "sample")} without a step: in no curve.` : ""),
     h("div.charts", figures));
   return {
     title: "Overview",
-    element: [h("h1", state.runs.length === 1 ? state.runs[0].name : "Runs"), table, leftOut,
+    element: [h("h1", state.runs.length === 1 ? state.runs[0].name : "Runs"),
+      state.runs.length === 1 ? badges(state.runs[0]) : null, table, leftOut,
       h("section", { "aria-labelledby": "look-at" }, h("h2", { id: "look-at" }, "Samples to look at"), looks),
-      stepped ? curves() : hint(without
-        ? "No sample here has a step, so there are no curves. See its samples and problems above."
-        : "Nothing is logged yet. The page shows samples as they come."),
+      stepped ? curves() : without ? [choices, grouped] : hint("Nothing is logged yet. The page shows samples as they come."),
     ],
     async update(now) {
-      [all, ...counts] = await ask();
-      const fresh = charts();
+      [all, groups, ...counts] = await ask();
+      const fresh = all.runs.some(({ x }) => x.length) ? charts() : [];
       // With a first step, a first failure or a new split, the view is another one.
-      const other = (!stepped && all.runs.some(({ x }) => x.length)) || fresh.length !== figures.length
-        || String(namesOf(now, "splits")) !== String(splits);
-      if (other) return show({ quiet: true });
+      if (fresh.length !== figures.length || String(namesOf(now, "splits")) !== String(splits)) return show({ quiet: true });
       figures.forEach((figure, at) => figure.update(fresh[at]));
-      return fill(now);
+      fill(now);
+      return disposeCharts();
     },
   };
 };

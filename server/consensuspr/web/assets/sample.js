@@ -53,7 +53,7 @@ function nodeItem(node, onshow) {
     }, String(number + 1)) : h("span.number.missed", String(number + 1)),
     h("div", h("div.label", h("span", {
         class: matched ? "yes" : "no", role: "img", "aria-label": matched ? "reached" : "not reached",
-      }, matched ? "✓ " : "✗ "), prose(nodeName(node)), nodeBadges(node)),
+      }, matched ? "✓ " : "✗ "), nodeLabel(node), nodeBadges(node)),
       matched ? h("p", h("span", { class: `channel ${channel}` }, channel), " ",
         node.expression ? wording(node.expression) : null) : null,
       node.words && channel !== "pattern"
@@ -234,7 +234,7 @@ views.group = async function group({ parts: [run], chosen, state, get }) {
     await Promise.all(next.map((row, at) => card(row, first + at)));
   };
   await showMore();
-  const labels = h("ol.node-legend", nodes.map((node) => h("li", prose(nodeName(node)), " ",
+  const labels = h("ol.node-legend", nodes.map((node) => h("li", nodeLabel(node), " ",
     nodeBadges(node), node.expressions.length ? wording(node.expressions[0]) : null)));
   const levels = reward.distinct === 1 ? "all the same" : format.count(reward.distinct, "different value");
   const { number } = format;

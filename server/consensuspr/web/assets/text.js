@@ -1,4 +1,4 @@
-/* Responses: hits of nodes marked in place, mathematics set or as its source. */
+/* Responses: hits of nodes marked in place, Markdown and mathematics set or as their source. */
 "use strict";
 
 // Formulas of a text that are longer, or come after so many, stay as they are written.
@@ -88,6 +88,12 @@ function formulaAt(text, at) {
     return { start: at, end: end + close.length, from: at + open.length, to: end, display };
   }
   if (text[at] === "$") {
+    // Some models put blanks between a dollar and its formula; between amounts of money are words.
+    const [spaced, source] = /^\$ +([^$\n]{1,200}?) +\$(?!\d)/.exec(text.slice(at, at + 210)) || [];
+    if (spaced && !/(?<![\\a-z])[a-z]{3}/.test(source)) {
+      const from = at + spaced.indexOf(source);
+      return { start: at, end: at + spaced.length, from, to: from + source.length, display: false };
+    }
     if (/\s/.test(text[at + 1] || " ")) return null;
     for (let end = at + 1; end < text.length && end - at < LONGEST_FORMULA; end += 1) {
       if (text[end] === "\\") end += 1;
@@ -173,20 +179,31 @@ function setFormula(into, formula, display, hits) {
 const channelOf = (nodes, which) => (which.length ? nodes[which[which.length - 1]].channel || "pattern" : "");
 const hitNames = (nodes, which) => `hit ${channelOf(nodes, which)}`;
 
-/** Return text in which mathematics is set: problems, labels, wordings. */
-const prose = (text, rendered) =>
-  marked([{ text: text || "", nodes: [], ends: [] }], [], { rendered });
+/** Return text with its Markdown and mathematics set.  `inline`: it is one line. */
+const prose = (text, inline) =>
+  marked([{ text: text || "", nodes: [], ends: [] }], [], { inline });
 
-/** Return a wording of a node: LaTeX where it looks like it, else as it is written. */
+/** Set a text that is a formula without delimiters; return whether it is one. */
+function setBare(into, text) {
+  const bare = text.replace(/^\$+|\$+$/g, "");
+  const rest = bare.replace(/\\(?:text|mathrm|operatorname)\{[^{}]*\}|\\(?:[a-zA-Z]+|[^a-zA-Z])/g, " ");
+  if (!isRendered() || !/[=<>≤≥≈\^]|\\[a-zA-Z]|_\{/.test(bare) || /[$%#&~]|[a-z]{3}|\d [a-z]/.test(rest)) return false;
+  into.title = text;
+  // In a line of its own there is room: fractions are set as large as in a display.
+  return setFormula(into, `\\displaystyle ${bare}`, false, []) !== null;
+}
+
+/** Return a wording of a node: a formula where it is one, else as it is written. */
 function wording(text) {
   const code = h("code.wording");
-  // In a line of its own there is room: fractions are set as large as in a display.
-  if (isRendered() && /\\[a-zA-Z]|\^|_\{/.test(text) && setFormula(code, `\\displaystyle ${text.replace(/^\$+|\$+$/g, "")}`, false, []) !== null) {
-    code.title = text;
-    return code;
-  }
-  code.append(plain(text));
+  if (!setBare(code, text)) code.append(plain(text));
   return code;
+}
+
+/** Return the label of a node: a formula, or words with formulas. */
+function nodeLabel(node) {
+  const formula = h("span");
+  return setBare(formula, nodeName(node)) ? formula : prose(nodeName(node), true);
 }
 
 /** Return the pieces of a text with the hits of nodes marked.
@@ -194,12 +211,12 @@ function wording(text) {
     `pieces`: `{text, nodes, ends}` one after the other, or `{skipped}` for characters that are not
     there; nodes and ends count from 0.  `onnode(node)` hears which number was pressed, `onskipped()`
     that all of it is wanted. */
-function marked(pieces, nodes, { rendered = isRendered(), onnode, onskipped } = {}) {
+function marked(pieces, nodes, { rendered = isRendered(), onnode, onskipped, inline } = {}) {
   const into = h("div", { class: rendered ? "response rendered" : "response source" });
   if (rendered) fit.observe(into);
   let part = [];
   const flush = () => {
-    if (part.length) mark(part, nodes, rendered && Boolean(window.katex), into, onnode);
+    if (part.length) mark(part, nodes, rendered && Boolean(window.katex), into, onnode, inline);
     part = [];
   };
   for (const piece of pieces) {
@@ -218,8 +235,8 @@ const fit = new ResizeObserver((entries) => {
   for (const { target } of entries) {
     const room = target.clientWidth;
     if (!room) continue;
-    for (const formula of target.querySelectorAll(".formula")) {
-      const display = formula.classList.contains("display");
+    for (const formula of target.querySelectorAll(".formula, .grid")) {
+      const display = !formula.matches(".formula:not(.display)");
       const wide = display ? formula.scrollWidth > room : formula.firstChild.getBoundingClientRect().width > room;
       if (!display) formula.classList.toggle("wide", wide);
       if (wide) formula.tabIndex = 0;
@@ -228,7 +245,112 @@ const fit = new ResizeObserver((entries) => {
   }
 });
 
-function mark(pieces, nodes, rendered, into, onnode) {
+// Markdown, as far as it cannot be taken for arithmetic: `2*3*4`, `#### 72` and `+ 5` stay as they
+// are written.  There are no links, no pictures and no HTML.
+const RULE = /^ {0,3}(?:(?:- *){3,40}|(?:\* *){3,40}|(?:_ *){3,40})$/;
+const HEADING = /^ {0,3}#{1,6} +(?=\S)/;
+const ITEM = /^( *)([-*•]|\d{1,3}[.)]) +(?=\S)/;
+const DIVIDER = /^ *\|?(?: *:?-+:? *\|)+ *:?-*:? *$/;
+const WORD = /\p{L}{2}/u;
+const MAX_EMPHASES = 5000;
+const MAX_CELLS = 2000;
+const BOXES = { h: "strong.heading", li: "span.item", hr: "hr", gap: "span.gap", table: "table.grid" };
+// In place of a formula or of code, whose characters are no markup.
+const OPAQUE = "\ue000";
+
+/** Return a text as long as the given one, in which what stands in some places is opaque. */
+function masked(text, places) {
+  let [made, at] = ["", 0];
+  for (const { start, end } of places) {
+    made += text.slice(at, start) + OPAQUE.repeat(end - start);
+    at = end;
+  }
+  return made + text.slice(at);
+}
+
+/** Return emphasis and code in a line `[start, end)` of a masked text: `{start, end, from, to, tag}`.
+    A star between two signs that are no blanks is a sign of arithmetic. */
+function emphases(text, start, end) {
+  const found = [];
+  const open = {};
+  for (const { 0: sign, index } of text.slice(start, end).matchAll(/`+|\*+/g)) {
+    const at = start + index;
+    const after = at + sign.length;
+    const isCode = sign[0] === "`";
+    if (sign.length > 3 || (!isCode && Object.keys(open).some((name) => name[0] === "`"))) continue;
+    const [before, behind] = [at > start ? text[at - 1] : " ", after < end ? text[after] : " "];
+    const opens = isCode || (/[\s([{"'>|:—-]/.test(before) && /\S/.test(behind));
+    const closes = isCode || (/\S/.test(before) && /[\s)\]}"'<|.,:;!?—-]/.test(behind));
+    const from = open[sign];
+    if (from !== undefined && closes && from < at) {
+      if (sign !== "*" || WORD.test(text.slice(from, at))) {
+        const tag = isCode ? "code" : sign === "*" ? "em" : "strong";
+        found.push({ start: from - sign.length, end: after, from, to: at, tag });
+      }
+      // What was opened inside and is not closed is no emphasis.
+      for (const name of Object.keys(open)) if (open[name] >= from) delete open[name];
+    } else if (opens) open[sign] = after;
+  }
+  return found;
+}
+
+/** Return the lines of a masked text as blocks: `{start, end, from, to, tag}`, `end` being behind the
+    newline and `[from, to)` what is shown; `tag`: h, li, hr, gap, table (with its `rows`) or none. */
+function blocks(text) {
+  const lines = [];
+  for (let start = 0; start < text.length;) {
+    const newline = text.indexOf("\n", start);
+    const to = newline < 0 ? text.length : newline;
+    lines.push({ start, end: Math.min(text.length, to + 1), from: start, to });
+    start = to + 1;
+  }
+  const found = [];
+  const words = ({ from, to }) => text.slice(from, to);
+  let cells = 0;
+  for (let at = 0; at < lines.length; at += 1) {
+    const line = lines[at];
+    const shown = words(line);
+    const item = ITEM.exec(shown);
+    const heading = HEADING.exec(shown);
+    if (shown.includes("|") && lines[at + 1] && DIVIDER.test(words(lines[at + 1])) && cells < MAX_CELLS) {
+      const rows = [cellsOf(text, line)];
+      let last = at + 1;
+      while (cells < MAX_CELLS && lines[last + 1] && words(lines[last + 1]).includes("|")) {
+        last += 1;
+        rows.push(cellsOf(text, lines[last]));
+        cells += rows[rows.length - 1].length;
+      }
+      found.push({ ...line, end: lines[last].end, tag: "table", rows });
+      at = last;
+    } else if (RULE.test(shown)) found.push({ ...line, tag: "hr" });
+    else if (!shown.trim()) found.push({ ...line, tag: "gap" });
+    else if (heading && WORD.test(shown)) found.push({ ...line, from: line.from + heading[0].length, tag: "h" });
+    else if (item) {
+      const [all, blank, sign] = item;
+      // "* 3" may be a factor and "- 3" a term: then the sign is shown.
+      const behind = shown.slice(all.length, all.length + 16);
+      const dot = /[-*]/.test(sign) && (/^[^\d(+.-]/.test(behind) || WORD.test(behind));
+      const from = line.from + blank.length;
+      found.push({ ...line, from, tag: "li", depth: Math.min(6, blank.length / 2), body: line.from + all.length, dot });
+    } else found.push({ ...line, tag: null });
+  }
+  return found;
+}
+
+/** Return the cells of a line of a table. */
+function cellsOf(text, { from, to }) {
+  const found = [];
+  let start = from;
+  for (let at = from; at <= to; at += 1) {
+    if (at < to && (text[at] !== "|" || text[at - 1] === "\\")) continue;
+    // What is in front of the first bar and behind the last one is no cell if it is blank.
+    if (text.slice(start, at).trim() || (start > from && at < to)) found.push({ from: start, to: at });
+    start = at + 1;
+  }
+  return found;
+}
+
+function mark(pieces, nodes, rendered, into, onnode, inline) {
   const text = pieces.map((piece) => piece.text).join("");
   let start = 0;
   const places = pieces.map((piece) => {
@@ -241,9 +363,12 @@ function mark(pieces, nodes, rendered, into, onnode) {
     "aria-label": onnode ? `end of node ${node + 1}` : null, onclick: onnode && (() => onnode(node)),
   }, String(node + 1));
   const numbers = (ends, box) => box.append(...ends.map(number));
+  // Of markup that is not shown the numbers are.
+  const pass = (from, to, box) =>
+    numbers(places.filter((place) => place.end > from && place.end <= to).flatMap((place) => place.ends), box);
   const run = (from, to, box) => {
     for (const place of places) {
-      if (place.end <= from || place.start >= to) continue;
+      if (from >= to || place.end <= from || place.start >= to) continue;
       const part = text.slice(Math.max(from, place.start), Math.min(to, place.end));
       if (place.nodes.length) {
         box.append(h("mark", {
@@ -254,42 +379,95 @@ function mark(pieces, nodes, rendered, into, onnode) {
       if (place.end <= to) numbers(place.ends, box);
     }
   };
-  // What stands behind a block begins a line as it is: the end of its own line would be an empty one.
-  const behind = (end) => {
-    const next = end + /^[^\S\n]*\n?/.exec(text.slice(end, end + 80))[0].length;
-    numbers(places.filter((place) => place.end > end && place.end <= next).flatMap((place) => place.ends), into);
-    return next;
-  };
-  let at = 0;
-  for (const math of rendered ? formulas(text) : []) {
-    if (math.code) {
-      const code = h("code.fenced");
-      run(at, math.start, into);
-      run(math.start, math.end, code);
-      into.append(code);
-      at = behind(math.end);
-      continue;
-    }
+  if (!rendered) return run(0, text.length, into);
+
+  const set = (math, box) => {
     const source = text.slice(math.from, math.to);
-    if (isWords(source)) continue;
     const inside = places.filter((place) => place.end > math.start && place.start < math.end);
     const hits = inside.filter((place) => place.nodes.length && place.end > math.from && place.start < math.to).map((place) => ({
       from: Math.max(place.start, math.from) - math.from, to: Math.min(place.end, math.to) - math.from, names: hitNames(nodes, place.nodes), nodes: place.nodes,
     }));
     const formula = h("span", { class: math.display ? "formula display" : "formula", title: source.slice(0, 300) });
     const exact = setFormula(formula, source, math.display, hits);
-    if (exact === null) continue; // not TeX after all: it stays as it was written
-    run(at, math.start, into);
+    if (exact === null) return run(math.start, math.end, box); // not TeX after all
     if (hits.length) {
       if (!exact) formula.className += ` ${hits[0].names} all`;
       formula.setAttribute("data-nodes", [...new Set(hits.flatMap((hit) => hit.nodes))].map((node) => node + 1).join(" "));
     }
-    into.append(formula);
+    box.append(formula);
     // Those of a display stand in its line, as its own number would.
-    numbers(inside.filter((place) => place.end <= math.end).flatMap((place) => place.ends), math.display ? formula : into);
-    at = math.display ? behind(math.end) : math.end;
+    return numbers(inside.filter((place) => place.end <= math.end).flatMap((place) => place.ends), math.display ? formula : box);
+  };
+  // The newline behind a block is its own: it would be an empty line.
+  const behind = (end, to) => Math.min(to, end + /^[^\S\n]*\n?/.exec(text.slice(end, end + 80))[0].length);
+  const found = formulas(text).filter((math) => math.code || !isWords(text.slice(math.from, math.to)));
+  const bare = masked(text, found);
+  const parts = inline ? [{ start: 0, end: text.length, from: 0, to: text.length, tag: null }] : blocks(bare);
+  const spans = [...found, ...parts.flatMap(({ from, to, rows }) =>
+    (rows ? rows.flat() : [{ from, to }]).flatMap((line) => emphases(bare, line.from, line.to))).slice(0, MAX_EMPHASES)];
+  spans.sort((a, b) => a.start - b.start || b.end - a.end);
+  let next = 0; // of the spans
+  const line = (from, to, box) => {
+    let at = from;
+    while (next < spans.length && spans[next].start < to) {
+      const span = spans[next];
+      next += 1;
+      if (span.start < at) continue;
+      run(at, span.start, box);
+      at = span.end;
+      if (span.tag) {
+        const element = h(span.tag);
+        pass(span.start, span.from, box);
+        line(span.from, span.to, element);
+        box.append(element);
+        pass(span.to, span.end, box);
+        continue;
+      }
+      if (span.code) {
+        const code = h("code.fenced");
+        run(span.start, span.end, code);
+        box.append(code);
+      } else set(span, box);
+      if (span.code || span.display) {
+        at = behind(span.end, to);
+        pass(span.end, at, box);
+      }
+    }
+    if (at < to) run(at, to, box);
+  };
+  for (const part of parts) {
+    const { from, tag } = part;
+    if (tag === null) {
+      line(from, part.end, into);
+      continue;
+    }
+    const box = h(BOXES[tag], tag === "li" ? { vars: { depth: part.depth } } : {});
+    into.append(box);
+    pass(part.start, from, box);
+    let at = from;
+    if (tag === "li") {
+      const [sign, body] = [h("span", { class: part.dot ? "marker dot" : "marker" }), h("span")];
+      run(from, part.body, sign);
+      line(part.body, part.to, body);
+      box.append(sign, body);
+    } else if (tag === "h") line(from, part.to, box);
+    else if (tag === "gap") run(from, part.end, box);
+    else {
+      for (const cells of part.rows || []) {
+        box.append(h("tr", cells.map((cell) => {
+          const element = h("td");
+          pass(at, cell.from, element);
+          line(cell.from, cell.to, element);
+          at = cell.to;
+          return element;
+        })));
+      }
+      pass(at, part.end, into);
+      continue;
+    }
+    if (tag !== "gap") pass(part.to, part.end, box);
   }
-  run(at, text.length, into);
+  return null;
 }
 
 const SOURCE = "consensuspr.source";
