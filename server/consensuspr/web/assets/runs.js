@@ -277,7 +277,7 @@ views.overview = async function overview({ chosen, state, get, go }) {
     hint(source.kept ? "" : "Click a step in a chart to see its samples.",
       coarse ? " Neighbouring steps are drawn as one point." : "",
       without ? ` ${format.count(without, "sample")} without a step, in no curve.` : ""),
-    h("div.charts", figures));
+    h("div.charts.curves", figures));
   return {
     title: "Overview",
     element: [h("h1", state.runs.length === 1 ? state.runs[0].name : "Runs"),
