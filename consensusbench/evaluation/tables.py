@@ -253,7 +253,7 @@ def _comparison_row(difference: PairedDifference) -> Row:
     relative, p_value = difference.relative, difference.p_value
     interval = "" if delta.low is None else f"({signed(delta.low)} to {signed(delta.high)})"
     return [
-        column.heading,
+        column.heading.replace("without final nodes", "w/o final"),
         column.show(difference.baseline),
         column.show(difference.candidate),
         Cell(signed(delta.value), note=interval),
