@@ -172,7 +172,7 @@ def _about_rollouts(evaluation: Evaluation) -> Iterator[str]:
     if evaluation.skipped_rows:
         yield f"{count_of(evaluation.skipped_rows, 'bad row')} skipped"
     if missing := evaluation.num_problems_without_rollouts:
-        yield f"{count_of(missing, 'problem')} of the dataset without rollouts"
+        yield f"{count_of(missing, 'problem')} of the dataset have no rollouts and are left out"
     if evaluation.num_stored:
         yield f"{count_of(evaluation.num_stored, 'rollout')} with scores in the file"
 
@@ -208,8 +208,8 @@ def _about_figures(evaluation: Evaluation) -> Iterator[str]:
         lowered = figures["right_lowered"].value
         if lowered is not None and lowered > MAX_RIGHT_LOWERED:
             yield (
-                f"warning: the guard lowers the NCR of {_shown(lowered)} of the right rollouts; if "
-                "problems have no budget, add them: consensusbench build --budgets"
+                f"warning: the guard lowers {_shown(lowered)} of the right rollouts; add budgets "
+                "if problems have none (consensusbench build --budgets)"
             )
     if "ncr_paper" in figures:
         yield (
@@ -253,7 +253,7 @@ def _comparison_row(difference: PairedDifference) -> Row:
     relative, p_value = difference.relative, difference.p_value
     interval = "" if delta.low is None else f"({signed(delta.low)} to {signed(delta.high)})"
     return [
-        column.heading,
+        column.heading.replace("without final nodes", "w/o final"),
         column.show(difference.baseline),
         column.show(difference.candidate),
         Cell(signed(delta.value), note=interval),

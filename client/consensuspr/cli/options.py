@@ -163,9 +163,10 @@ class RewardCommandSettings(RewardOptions):
 
 # Options of RewardCommandSettings that every help shows, everyday ones and others.
 REWARD_OPTIONS: Mapping[str, str | None] = {"reward": "NAME", "alpha": "SHARE", "epoch": "N"}
-MORE_REWARD_OPTIONS: Mapping[str, str | None] = dict.fromkeys(
-    ("switch_epoch", "guard", "statements", "after_think", "color")
-)
+MORE_REWARD_OPTIONS: Mapping[str, str | None] = {
+    "switch_epoch": "N",
+    **dict.fromkeys(("guard", "statements", "after_think", "color")),
+}
 
 _ConfigFile: TypeAlias = Annotated[
     Path | None,

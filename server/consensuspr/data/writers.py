@@ -51,8 +51,8 @@ def is_parquet_output(path: str | os.PathLike[str]) -> bool:
 def check_row_output(path: str | os.PathLike[str]) -> None:
     """Raise InputError if the name is that of a table, which :func:`open_writer` does not write."""
     name = os.fspath(path)
-    if name.lower().removesuffix(".gz").endswith(TABLE_SUFFIXES):
-        suffix = os.path.splitext(name.removesuffix(".gz"))[1].lower()
+    suffix = os.path.splitext(name.lower().removesuffix(".gz"))[1]
+    if suffix in TABLE_SUFFIXES:
         raise InputError(
             f"{name}: rows are written as .jsonl, .jsonl.gz or .parquet, not as {suffix}"
         )

@@ -396,6 +396,7 @@ FORMULAS = [
     (r"\begin{align*}x&=1\\y&=2\end{align*}", [r"\begin{align*}x&=1\\y&=2\end{align*}"]),
     (r"\begin{align}x", []),
     ("$ 5$ and $5 $", []),
+    ("`$x$` and $y$ or `$z`", ["y"]),
     (r"$ n \leq 5 $ chips, $ 5 and $ 6", [r"n \leq 5"]),
     ("$", []),
 ]

@@ -9,6 +9,7 @@ const SYMBOLS = ["circle", "rect", "triangle", "diamond"];
 const COLORS = { right: "--right", wrong: "--wrong", third: "--series-4", plain: "--series-0" };
 const MAX_SYMBOLS = 40;
 const CHAR_PX = 6.6; // of a legend, about
+const MOST_BROKEN = 5;
 const drawn = new Set();
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -19,8 +20,11 @@ function axisOf(axis, isX, names, width) {
   const line = { lineStyle: { color: css("--line") } };
   const whole = axis.format && axis.format.decimals === 0;
   const ticks = axis.ticks && new Map(axis.ticks);
-  const label = { color: css("--quiet"), fontSize: 11, hideOverlap: !names };
-  if (names) Object.assign(label, { interval: 0, width: 0.8 * width / names.length, overflow: "break", lineHeight: 13 });
+  const label = { color: css("--quiet"), fontSize: 11, hideOverlap: true };
+  // Few names are broken into lines; of many, those are left out that have no room.
+  if (names && names.length <= MOST_BROKEN) {
+    Object.assign(label, { interval: 0, width: 0.8 * width / names.length, overflow: "break", lineHeight: 13 });
+  }
   if (ticks) {
     label.customValues = [...ticks.keys()];
     label.formatter = (value) => ticks.get(value) || "";

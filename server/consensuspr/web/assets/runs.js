@@ -195,7 +195,7 @@ function groupsOf({ groups, kinds, rewards }, state, where) {
 /** Return a warning if a run was scored with several reward formulas, else null. */
 const mixed = (run, several) => (run.formulas.length < 2 ? null : h("p.warned", { "data-finding": "mixed" },
   several ? h("b", `${run.name}: `) : null, `This run has ${run.formulas.length} reward formulas. `,
-  "Rewards of different formulas cannot be compared: choose one at ", h("b", "formula"), "."));
+  "Rewards of different formulas cannot be compared. ", source.kept ? null : ["Choose one at ", h("b", "formula"), "."]));
 
 views.overview = async function overview({ chosen, state, get, go }) {
   const picked = chosen.run === undefined ? state.runs.map(({ id }) => id) : [chosen.run].flat().map(Number);
@@ -277,7 +277,7 @@ views.overview = async function overview({ chosen, state, get, go }) {
     hint(source.kept ? "" : "Click a step in a chart to see its samples.",
       coarse ? " Neighbouring steps are drawn as one point." : "",
       without ? ` ${format.count(without, "sample")} without a step, in no curve.` : ""),
-    h("div.charts", figures));
+    h("div.charts.curves", figures));
   return {
     title: "Overview",
     element: [h("h1", state.runs.length === 1 ? state.runs[0].name : "Runs"),
