@@ -1,7 +1,7 @@
-"""The pictures of the pages: each view about two made runs, and a report, in a headless Chromium.
+"""The pictures of the pages: made runs, the scored sample and a report, in a headless Chromium.
 
-Writes ``page-overview.png`` and others, of docs/guides/watch.md, and ``report-charts.png``, of
-docs/guides/evaluate.md, into a folder.  Drives the browser as the tests of the page do.
+Writes ``page-overview.png`` and others, and ``report-charts.png``, into a folder.  Drives the
+browser as the tests of the page do.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from urllib.request import urlopen
 from selenium.webdriver.common.by import By
 
 from consensusbench.cli import main as consensusbench
+from consensuspr.client import LocalClient, RewardSpec
+from consensuspr.data import open_writer, read_rollouts
+from consensuspr.scoring import rollout_from_row
+from consensuspr.scoring.types import scored_row
 from examples.stuffing.make import make_run
 from tests.watched import DATASET, watching
 from tests.web.page.conftest import PageBrowser
 
-WIDTH, MAX_HEIGHT = 1180, 1250
+WIDTH, NARROW, MAX_HEIGHT = 1180, 400, 1250
 # Each chart has its picture, or a text instead.
 DRAWN = (
     "[...document.querySelectorAll('.plot')]"
@@ -30,7 +34,7 @@ DRAWN = (
 
 
 def views(address: str) -> dict[str, str]:
-    """Return the state of the page for each picture."""
+    """Return the state of the page for each picture of the runs."""
 
     def fetch(path: str) -> Any:
         with urlopen(f"{address}/api/{path}") as reply:
@@ -40,21 +44,29 @@ def views(address: str) -> dict[str, str]:
     pages = [fetch(f"samples?run=0&limit=200&offset={start}") for start in range(0, 4000, 200)]
     found = sorted((row for page in pages for row in page), key=lambda row: row["key"])
     mixed = max(found, key=lambda row: (len(set(row["channels"]) - {"-"}), row["acc"]))
-    equal = max(found, key=lambda row: (row["channels"].count("e"), row["acc"]))
     [listed] = fetch("samples?run=0&kind=guarded&sort=ncr_raw&limit=1")
     [worse] = fetch("compare?a=0&b=1&change=worse&desc=0&limit=1")
     digest = quote(fetch("datasets")[0]["digest"], safe="")
     return {
         "overview": "#/overview",
-        "samples": "#/samples?kind=wrong_high",
         "sample": f"#/sample/0/{listed['key']}",
         "group": f"#/group/0?step={mixed['step']}&group={quote(mixed['group'])}",
-        "problem": f"#/problem/0/{quote(mixed['problem'])}",
         "dataset": f"#/dataset/{digest}?sort=gap",
         "compare": "#/compare?a=0&b=1",
         "pair": f"#/pair?problem={quote(worse['problem'])}&a=0&b=1",
-        "dark": f"#/sample/0/{equal['key']}",
     }
+
+
+def picture(browser: PageBrowser, path: Path, address: str, state: str, **look: Any) -> None:
+    """Write the picture of a state of the page."""
+    browser.show(f"{address}/", state, **look)
+    if "width" not in look:
+        browser.driver.set_window_size(WIDTH, 900)
+        height = browser.run("return document.documentElement.scrollHeight")
+        browser.driver.set_window_size(WIDTH, min(height, MAX_HEIGHT) + 90)
+    browser.until(DRAWN)
+    browser.run("document.documentElement.style.scrollbarWidth = 'none'")
+    browser.driver.save_screenshot(str(path))
 
 
 def draw(folder: Path, scratch: Path) -> None:
@@ -64,23 +76,25 @@ def draw(folder: Path, scratch: Path) -> None:
         for _ in make_run(run, learns=run.name == "stuffing"):
             pass
     report, rollouts = scratch / "report.html", DATASET.with_name("rollouts.jsonl")
+    scored = scratch / "scored.jsonl"
+    with open_writer(scored) as out, LocalClient(dataset=DATASET) as client:
+        rows = list(read_rollouts(rollouts))
+        scores = client.score([rollout_from_row(row) for row in rows], reward=RewardSpec.linear())
+        for row, score in zip(rows, scores, strict=True):
+            out.write(scored_row(row, score))
     files = [str(rollouts), "--dataset", str(DATASET), "--output", str(report)]
     if consensusbench(["report", *files, "--no-probes"]):
         raise SystemExit(1)
-    with (
-        PageBrowser.started(scratch / "profile") as browser,
-        watching(*runs, "--dataset", DATASET) as watched,
-    ):
-        watched.wait_read()
-        for name, state in views(watched.url).items():
-            scheme = "dark" if name == "dark" else "light"
-            browser.show(f"{watched.url}/", state, scheme=scheme)
-            browser.driver.set_window_size(WIDTH, 900)
-            height = browser.run("return document.documentElement.scrollHeight")
-            browser.driver.set_window_size(WIDTH, min(height, MAX_HEIGHT) + 90)
-            browser.until(DRAWN)
-            browser.run("document.documentElement.style.scrollbarWidth = 'none'")
-            browser.driver.save_screenshot(str(folder / f"page-{name}.png"))
+    with PageBrowser.started(scratch / "profile") as browser:
+        with watching(*runs, "--dataset", DATASET) as watched:
+            watched.wait_read()
+            for name, state in views(watched.url).items():
+                picture(browser, folder / f"page-{name}.png", watched.url, state)
+        with watching(scored, "--dataset", DATASET) as watched:
+            watched.wait_read()
+            picture(browser, folder / "page-file.png", watched.url, "#/overview", scheme="dark")
+            problem = "#/problem/0/sample-comp-002"
+            picture(browser, folder / "page-problem.png", watched.url, problem, width=NARROW)
         browser.open(report, "#/report")
         browser.driver.set_window_size(WIDTH, 1600)
         browser.until("document.querySelectorAll('.charts .plot svg').length >= 6")

@@ -15,6 +15,11 @@ import typer
 
 import consensusbench.cli.app
 import consensuspr.cli.app
+from consensusbench.construction.types import REASON_WORDS
+from consensusbench.problems.sources import SOURCES
+from consensusbench.quality.attacks import Attack
+from consensusbench.quality.diagnose import Diagnosis
+from consensusbench.quality.validate import Code
 from consensuspr.client.retries import ERRORS
 from consensuspr.pages import PAGES as PAGES_OF_HELP
 from consensuspr.scoring import Status
@@ -182,3 +187,17 @@ def test_every_status_and_variable_is_in_the_reference() -> None:
     }
     prefixes = {"CONSENSUSPR_SCORE", "CONSENSUSPR_EXPLAIN", "CONSENSUSPR_LAUNCH"}
     assert sorted(first_column("settings.md", "Environment variables")) == sorted(named - prefixes)
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("guides/check-nodes.md", [f"`{name}`" for name in (*Code, *Attack)]),
+        ("guides/evaluate.md", [one.words for one in Diagnosis]),
+        ("guides/prepare-data.md", [f"`{name}`" for name in SOURCES]),
+        ("guides/grow-a-dataset.md", [f"`{name}`" for name in REASON_WORDS]),
+    ],
+)
+def test_pages_name_all_that_a_command_prints(page: str, names: list[str]) -> None:
+    text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
+    assert [name for name in names if name not in text] == []

@@ -84,7 +84,8 @@ def compare_models(
         sides = columns.where(columns.model == baseline), columns.where(columns.model == candidate)
         for name, side in zip(names, sides, strict=True):
             if not len(side):
-                raise InputError(f"no rollout has the model {name!r}")
+                known = ", ".join(map(one_line, sorted({*columns.model.tolist()})))
+                raise InputError(f"no rollout has the model {name!r}; the models are: {known}")
     comparison = compare(
         *sides,
         problem_ids,

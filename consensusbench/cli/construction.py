@@ -31,7 +31,7 @@ from consensusbench.construction import (
 from consensusbench.construction import build as run_build
 from consensusbench.construction.growth import Growth, add_nodes
 from consensusbench.construction.pipeline import Engine, add_budgets
-from consensusbench.construction.types import DEFAULT_TIME_LIMIT_S, Split
+from consensusbench.construction.types import DEFAULT_TIME_LIMIT_S, REASON_WORDS, Split
 from consensusbench.extraction.llm import LlmExtractor, LlmSettings
 from consensusbench.extraction.refine import PaperRefiner, RefineSettings
 from consensusbench.extraction.rules import RulesExtractor, RulesSettings
@@ -56,17 +56,6 @@ from consensuspr.errors import InputError
 from consensuspr.settings import Settings
 
 PREFIX = "CONSENSUSBENCH_BUILD"
-
-# What the reasons of excluded problems mean, as ends of "12 problems …".
-REASONS = {
-    "no_rollouts": "without a rollout",
-    "no_ground_truth": "without a ground truth",
-    "conflicting_rows": "whose rollouts differ in text or ground truth",
-    "few_correct": "with too few correct rollouts",
-    "few_nodes": "with too few nodes",
-    "time_limit": "that took too long",
-    "failed": "that failed",
-}
 
 
 class ExtractorChoice(StrEnum):
@@ -476,7 +465,7 @@ def _notes(report: BuildReport) -> Iterator[str]:
         yield f"{read}: {rollouts.correct:,} correct{tail}; {rollouts.used:,} correct ones compared"
     for reason, count in counts.excluded.most_common():
         first = one_line(counts.excluded.examples[reason], 160)
-        yield f"left out: {count_of(count, 'problem')} {REASONS[reason]} (first: {first})"
+        yield f"left out: {count_of(count, 'problem')} {REASON_WORDS[reason]} (first: {first})"
     yield from report.warnings()
     if (usage := report.usage) is not None:
         cost = "" if usage["cost"] is None else f", ${usage['cost']:,.2f}"

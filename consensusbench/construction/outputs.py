@@ -22,7 +22,13 @@ from pydantic import TypeAdapter, ValidationError
 from consensusbench import Tally, check_outputs
 from consensusbench.construction.budgets import budget_of
 from consensusbench.construction.store import Disagreement
-from consensusbench.construction.types import BuildItem, BuildRecord, Excluded, ExclusionReason
+from consensusbench.construction.types import (
+    REASON_WORDS,
+    BuildItem,
+    BuildRecord,
+    Excluded,
+    ExclusionReason,
+)
 from consensusbench.construction.worth import Judge
 from consensusbench.extraction.types import Dropped, Extraction, Refiner
 from consensusbench.quality.probes import cheap_notes
@@ -321,7 +327,8 @@ def open_outputs(report: BuildReport, refiner: Refiner | None) -> Iterator[Outpu
         counts = report.problems
         if not counts.written:
             reasons = "; ".join(
-                f"{count:,} {reason} (first: {counts.excluded.examples[reason]})"
+                f"{count_of(count, 'problem')} {REASON_WORDS[reason]} "
+                f"(first: {counts.excluded.examples[reason]})"
                 for reason, count in counts.excluded.most_common()
             )
             reasons = reasons or "no usable rollout has one"

@@ -557,9 +557,13 @@ def _fault(
     """Return why a problem cannot be worked on, None if it can."""
     least = job.selection
     if problem.ground_truth is None:
-        return Excluded("select", "no_ground_truth", "its ground truth is not known")
+        return Excluded(
+            "select",
+            "no_ground_truth",
+            "add ground_truth to the rollouts, or name a file of problems",
+        )
     if not num_rollouts:
-        return Excluded("select", "no_rollouts", "there is no rollout of it")
+        return Excluded("select", "no_rollouts", "no rollout has its problem_id")
     if len(correct) < least.min_rollouts:
         counted = f"{len(correct)} of {num_rollouts} distinct rollouts are correct"
         detail = f"{counted}, at least {least.min_rollouts} are needed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -27,6 +27,16 @@ ExclusionReason: TypeAlias = Literal[
     "time_limit",
     "failed",
 ]
+# Each as the end of "12 problems …".
+REASON_WORDS: Final[dict[ExclusionReason, str]] = {
+    "no_rollouts": "without a rollout",
+    "no_ground_truth": "without a ground truth",
+    "conflicting_rows": "whose rollouts differ in text or ground truth",
+    "few_correct": "with too few correct rollouts",
+    "few_nodes": "with too few nodes",
+    "time_limit": "that took too long",
+    "failed": "that failed",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,8 +192,8 @@ def _about_figures(evaluation: Evaluation) -> Iterator[str]:
             k = name.removeprefix("pass@")
             yield (
                 f"{name} of {label_of(group.key)} leaves out {count:,} of "
-                f"{group.num_problems:,} problems, which have fewer than {k} samples: "
-                + named(problems, count)
+                f"{group.num_problems:,} problems, which have fewer than "
+                f"{count_of(int(k), 'rollout')}: " + named(problems, count)
             )
     if missing := overall.num_rollouts - figures["tokens"].count:
         yield (
@@ -253,7 +253,7 @@ def _comparison_row(difference: PairedDifference) -> Row:
     relative, p_value = difference.relative, difference.p_value
     interval = "" if delta.low is None else f"({signed(delta.low)} to {signed(delta.high)})"
     return [
-        column.heading,
+        column.heading.replace("without final nodes", "w/o final"),
         column.show(difference.baseline),
         column.show(difference.candidate),
         Cell(signed(delta.value), note=interval),

@@ -165,8 +165,7 @@ def train(
     def point(step: int, held_out: Sequence[Problem]) -> Figures:
         greedy = actor.evaluate(held_out, None)
         named = {"greedy": "acc", "greedy_throughout": "throughout", "greedy_ncr": "ncr"}
-        found = {name: greedy[figure] for name, figure in named.items()}
-        return {"step": step, **found, **actor.evaluate(held_out, policy.generator)}
+        return {"step": step, **{name: greedy[figure] for name, figure in named.items()}}
 
     yield "curve", point(0, problems.held_out[: settings.curve_problems])
     for step in range(1, settings.steps + 1):
@@ -182,4 +181,5 @@ def train(
         yield "train", {"step": step, **row, "seconds": time.monotonic() - began}
         if step % settings.curve_every == 0:
             yield "curve", point(step, problems.held_out[: settings.curve_problems])
-    yield "final", point(settings.steps, problems.held_out)
+    sampled = actor.evaluate(problems.held_out, policy.generator)
+    yield "final", {**point(settings.steps, problems.held_out), **sampled}

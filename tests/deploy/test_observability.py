@@ -60,6 +60,13 @@ def need(program: str) -> str:
     return found
 
 
+def test_operators_are_shown_what_to_do_for_each_alert(repository: Path) -> None:
+    rules = (repository / "deploy/observability/alerts.yml").read_text()
+    guide = (repository / "docs/guides/operate.md").read_text()
+    rows = re.findall(r"^\| (`Consensuspr.*?) \|", guide, re.MULTILINE)
+    assert set(re.findall(r"alert: (\w+)", rules)) == set(re.findall(r"\w+", " ".join(rows)))
+
+
 def test_only_metrics_are_asked_for_that_there_are(queries: list[str], alerts: list[str]) -> None:
     there = {"worker_restarts_total", "workers", "workers_serving", "dataset_changes_total"}
     there.add("dataset_bad")

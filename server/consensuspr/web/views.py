@@ -125,13 +125,14 @@ SELECT chosen.run AS run, min(chosen.step) AS first, max(chosen.step) AS x,
 FROM chosen LEFT JOIN steps ON chosen.run = steps.run AND chosen.step = steps.step
 GROUP BY chosen.run, place // ceil(number / {MAX_POINTS}) ORDER BY x
 """
-# By run, model and source; by answer and nodes reached; by reward, in tenths.
+# By model and by source of each run; by answer and nodes reached; by reward, in tenths.
 _GROUPS: Final = f"""
-SELECT run, model, source, count(*) AS samples, count(DISTINCT problem) AS problems,
+SELECT run, CASE WHEN grouping(model) = 0 THEN 'model' ELSE 'source' END AS "by",
+    coalesce(model, source) AS name, count(*) AS samples, count(DISTINCT problem) AS problems,
     avg(acc) AS acc, avg(ncr) AS ncr, avg(ncr) FILTER (acc = 1) AS ncr_right,
     avg(ncr) FILTER (acc = 0) AS ncr_wrong, avg(score) AS reward, avg(num_tokens) AS tokens
-FROM samples WHERE {{where}} GROUP BY 1, 2, 3 ORDER BY run, samples DESC, model, source
-LIMIT {MAX_NAMES}
+FROM samples WHERE {{where}} GROUP BY GROUPING SETS ((run, model), (run, source))
+ORDER BY run, samples DESC, name LIMIT {MAX_NAMES}
 """
 _KINDS: Final = f"""
 SELECT {_case(VERDICTS)} AS verdict, {_case(REACHED)} AS reached, count(*) AS samples,
@@ -391,7 +392,7 @@ class Documents:
         return {"revision": self._now.revision, "runs": runs}
 
     def groups(self, query: Query) -> Document:
-        """Return samples added up by model and source, by answer and nodes, and by reward."""
+        """Return samples added up by model, by source, by answer and nodes, and by reward."""
         wanted = self._filter(query, ("run", "step", "split", "source", "model", "formula"))
         where, values = self._now.where(wanted)
         tables = {"groups": _GROUPS, "kinds": _KINDS, "rewards": _REWARDS}
@@ -551,7 +552,11 @@ class Documents:
         texts = self._now.beginnings([row["problem"] for row in page["rows"]])
         for row in page["rows"]:
             row["text"] = texts.get(row["problem"])
-        return {"revision": self._now.revision, **page, "searched": found.num_rows}
+        return {
+            "revision": self._now.revision,
+            **page,
+            "searched": found.num_rows if named else None,
+        }
 
     def problem(self, run: str, problem_id: str, query: Query) -> Document:
         """Return a problem: its nodes, and how often each was reached over the steps."""
@@ -634,7 +639,7 @@ class Documents:
             "differences": {name: _difference(found, name) for name in ("acc", "ncr", "reward")},
             "parts": _parts(found),
             **_table_page(self._now.named(of_change, named), wanted, sort),
-            "searched": of_change.num_rows,
+            "searched": of_change.num_rows if named else None,
         }
 
     def _side(self, where: str, values: Sequence[Any]) -> Document:
@@ -690,7 +695,7 @@ class Documents:
         index, row = self._index(digest)
         where, values = self._now.where(replace(wanted, dataset=digest))
         ids: Sequence[str] = index.problem_ids()
-        searched = len(ids)
+        searched = len(ids) if named else None
         if named:
             ids = self._now.named(pa.table({"problem": ids}), named)["problem"].to_pylist()
         elif sort:

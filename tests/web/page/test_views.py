@@ -102,8 +102,8 @@ def test_a_file_is_added_up_by_model_source_and_answer(
     browser: PageBrowser, file_address: str
 ) -> None:
     browser.show(file_address, width=400)
-    captions = ["By model and source", "By answer and nodes reached"]
-    assert browser.texts("main caption")[-2:] == captions
+    captions = ["By model", "By source", "By answer and nodes reached"]
+    assert browser.texts("main caption")[-3:] == captions
     browser.until("document.querySelectorAll('.chart svg').length === 2")
     assert browser.axe() == []
     assert browser.run("return document.documentElement.scrollWidth") <= 400
@@ -169,10 +169,8 @@ def test_a_rise_by_wrong_answers_is_a_warning(
             return sum(values[:4]) / 4, sum(values[-4:]) / 4
 
         (low, high), (few, many) = ends("reward"), ends("reward_from_wrong")
-        assert sentence.startswith(
-            f"stuffing: The reward went up by {high - low:.3f} while Acc went"
-        )
-        assert f"Wrong answers bring {many - few:.3f} of that" in sentence
+        assert sentence.startswith(f"stuffing: The reward rose by {high - low:.3f}, but Acc went")
+        assert f"Wrong answers account for {many - few:.3f}: " in sentence
         assert (many - few) > (high - low) / 2
         # It leads to them.
         browser.run("document.querySelector('[data-finding=rise] a').click()")
@@ -398,6 +396,7 @@ FORMULAS = [
     (r"\begin{align*}x&=1\\y&=2\end{align*}", [r"\begin{align*}x&=1\\y&=2\end{align*}"]),
     (r"\begin{align}x", []),
     ("$ 5$ and $5 $", []),
+    ("`$x$` and $y$ or `$z`", ["y"]),
     (r"$ n \leq 5 $ chips, $ 5 and $ 6", [r"n \leq 5"]),
     ("$", []),
 ]

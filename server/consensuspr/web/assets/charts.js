@@ -9,6 +9,7 @@ const SYMBOLS = ["circle", "rect", "triangle", "diamond"];
 const COLORS = { right: "--right", wrong: "--wrong", third: "--series-4", plain: "--series-0" };
 const MAX_SYMBOLS = 40;
 const CHAR_PX = 6.6; // of a legend, about
+const MOST_BROKEN = 5;
 const drawn = new Set();
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -19,8 +20,11 @@ function axisOf(axis, isX, names, width) {
   const line = { lineStyle: { color: css("--line") } };
   const whole = axis.format && axis.format.decimals === 0;
   const ticks = axis.ticks && new Map(axis.ticks);
-  const label = { color: css("--quiet"), fontSize: 11, hideOverlap: !names };
-  if (names) Object.assign(label, { interval: 0, width: 0.8 * width / names.length, overflow: "break", lineHeight: 13 });
+  const label = { color: css("--quiet"), fontSize: 11, hideOverlap: true };
+  // Few names are broken into lines; of many, those are left out that have no room.
+  if (names && names.length <= MOST_BROKEN) {
+    Object.assign(label, { interval: 0, width: 0.8 * width / names.length, overflow: "break", lineHeight: 13 });
+  }
   if (ticks) {
     label.customValues = [...ticks.keys()];
     label.formatter = (value) => ticks.get(value) || "";
@@ -28,7 +32,7 @@ function axisOf(axis, isX, names, width) {
     label.formatter = (value) => formatted(value, { ...axis.format, decimals: whole ? 0 : null });
   }
   return {
-    name: axis.title || "", nameLocation: "middle", nameGap: isX ? 27 : 46,
+    name: axis.title || "", nameLocation: "middle", nameGap: !isX ? 46 : names ? 34 : 27,
     nameTextStyle: { color: css("--quiet"), fontSize: 12 },
     axisLine: line, axisTick: { show: false }, splitLine: { show: !isX, ...line },
     axisLabel: label, type: names ? "category" : "value", data: names || undefined,
@@ -96,7 +100,7 @@ function optionOf(chart, width) {
     animation: false, backgroundColor: "transparent",
     textStyle: { fontFamily: css("--sans"), color: ink },
     grid: {
-      left: chart.y.title ? 62 : 48, right: 18, bottom: chart.x.title ? 42 : chart.kind === "bars" ? 40 : 26,
+      left: chart.y.title ? 62 : 48, right: 18, bottom: (chart.x.title ? 42 : 26) + (chart.kind === "bars" ? 8 : 0),
       top: many ? 14 + 20 * (rows > 3 ? 1 : rows) : 12,
     },
     legend: many ? {

@@ -108,7 +108,7 @@ function pairLink({ problem, step }, where) {
 
 views.compare = async function compare({ chosen, state, get, go }) {
   if (!comparable(state)) {
-    const alone = "There is one run here, without steps and of one model. Add another one: consensuspr watch RUN RUN";
+    const alone = "There is only one run, without steps and of one model. Add another: consensuspr watch RUN RUN";
     return { title: "Compare", element: [h("h1", "Compare"), h("p.empty", alone)] };
   }
   const where = sidesOf(chosen, state);
@@ -136,7 +136,7 @@ views.compare = async function compare({ chosen, state, get, go }) {
       ["reward", rewarded ? interval(differences.reward, false) : null]]),
     h("div.charts", chart({
       kind: "bars", name: "changes", title: `${byStep ? "Prompts" : "Problems"} by change of Acc`,
-      about: "in points; bars left of no change got worse", x: { title: "change of Acc" },
+      about: "in percentage points; left of no change: worse", x: { title: "change of Acc" },
       y: { title: "", format: INT, fromZero: true }, bins: BINS,
       series: [{ name: `${subject}s`, look: 0, x: [], y: page.parts }],
     })),
@@ -152,10 +152,10 @@ views.compare = async function compare({ chosen, state, get, go }) {
             ? pick("by", "by", [["step", "problem and step"]], { all: "problem", always: true }) : null)),
       sideTable(where, page, state),
       both && String(sides.a.datasets) !== String(sides.b.datasets)
-        ? warning("Different datasets scored the two sides: their NCR and rewards are not over the same nodes.") : null,
+        ? warning("Different datasets scored the two sides. Their NCR and rewards cannot be compared.") : null,
       h("section", { "aria-labelledby": "changed" }, h("h2", { id: "changed" }, "Changes from A to B"),
-        hint(both ? `Over the ${format.count(both, subject)} of both sides, each counting once; Acc and NCR in percentage points. `
-          + "In brackets: the 95 % confidence interval over problems. An interval that contains 0 may be chance."
+        hint(both ? `Means over the ${format.count(both, subject)} of both sides; Acc and NCR in percentage points. `
+          + "In brackets: the 95 % confidence interval over problems. If it contains 0, the change may be chance."
           : `No ${subject} is on both sides.`),
         both ? changes() : null),
       h("section", { "aria-labelledby": "which" }, h("h2", { id: "which" }, `Which ${subject}s`),
@@ -234,15 +234,15 @@ views.pair = async function pair({ chosen, state, get, go }) {
         h("p", verdict(row), ` reward ${format.number(row.score)}, NCR ${format.percent(row.ncr)}, nodes ${nodesOf(row)} `,
           h("a", { href: sampleLink(row) }, "why"), " · ", h("a", { href: groupLink(row) }, "its group")),
       ] : null,
-      h("div.pair-text", row ? textOf(wholes[side]) : h("p.empty", "This side has no sample of it.")));
+      h("div.pair-text", row ? textOf(wholes[side]) : h("p.empty", "This side has no sample.")));
   };
   const { previous, next, back, element: pager } = inList(pairLink({ problem: id }, where), "pair");
   return {
     title: `${id}, side by side`, previous, next,
     element: [h("div.bar", crumbs(["compare", back || link(["compare"], where)], [id]), pager),
       h("h1", id), problemBox((described[0] || a || b).problem),
-      same ? null : warning("The two sides were scored with different nodes: their NCR does not compare."),
-      nodes.length ? h("section", h("h2", "Nodes"), hint("Share of each side's samples that reach them."), table({
+      same ? null : warning("The two sides were scored with different nodes. Their NCR cannot be compared."),
+      nodes.length ? h("section", h("h2", "Nodes"), hint("Share of each side's samples that reach each node."), table({
         label: "Nodes by side", look: "node-table", rows: nodes, columns: [...nodeColumns,
           ...SIDES.map((side) => ({ title: side.toUpperCase(), numeric: true, width: "at-rate", cell: (node) => share(rate(side)(node)) })),
           { title: "change", numeric: true, width: "at-rate", cell: difference }],

@@ -130,8 +130,8 @@ function signed(value, { points, plain } = {}) {
 }
 
 const FLAGS = {
-  guarded: "lowered by the guard", wrong_high: "wrong, yet NCR high",
-  right_none: "right, yet no node", failed: "without a reward",
+  guarded: "lowered by the guard", wrong_high: "wrong, but NCR high",
+  right_none: "right, but no node", failed: "without a reward",
 };
 const remarks = (row) => row.flags.map((flag) => h("span.badge.warn", FLAGS[flag] || flag));
 

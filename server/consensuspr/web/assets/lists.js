@@ -5,11 +5,11 @@ const PAGE = 50;
 const REACHED = { none: "none", some: "under half", half: "half or more", all: "all" };
 const KINDS = { suspicious: "suspicious", ...FLAGS };
 const MEANINGS = {
-  suspicious: "samples with any of the three remarks that follow",
-  guarded: "texts that state more than the guard allows",
-  wrong_high: "the answer is wrong, and yet half of the nodes or more are reached",
-  right_none: "the answer is right, and no node is reached",
-  failed: "their status is not OK; none of them counts as 0",
+  suspicious: "samples with one of the next three remarks",
+  guarded: "responses that state more values than the guard allows",
+  wrong_high: "the answer is wrong, but NCR is 50 % or more",
+  right_none: "the answer is right, but no node is reached",
+  failed: "samples with another status than OK",
 };
 
 /** Ways to look at samples that people ask for first: words, and the filter. */
@@ -52,15 +52,15 @@ const SAMPLE_COLUMNS = [{ id: "problem", title: "problem", lead: true, cell: (ro
   { id: "model", title: "model", optional: true, cell: (row) => clip(row.model) },
   { id: "diagnosis", title: "diagnosis", optional: true, cell: (row) => clip(row.diagnosis) },
   { id: "acc", title: "verdict", cell: verdict },
-  { id: "score", title: "reward", about: "the score of the trainer, penalties included",
+  { id: "score", title: "reward", about: "score that the trainer uses, with penalties",
     numeric: true, cell: (row) => format.number(row.score) },
-  { id: "ncr", title: "NCR", about: "share of the nodes that the text reaches, after the guard",
+  { id: "ncr", title: "NCR", about: "share of the nodes that the response reaches, times the guard",
     numeric: true, cell: (row) => share(row.ncr) },
   { id: "num_matched", title: "nodes", numeric: true, cell: nodesOf },
-  { id: "guard", title: "guard", about: "factor of the guard; 1 leaves the NCR as it is",
+  { id: "guard", title: "guard", about: "factor on NCR; 1: no change",
     numeric: true, cell: guard },
   { id: "num_tokens", title: "tokens", numeric: true, optional: true, cell: (row) => format.int(row.num_tokens) },
-  { id: "tpn", title: "TPN", about: "tokens per node that was reached", numeric: true,
+  { id: "tpn", title: "TPN", about: "tokens per reached node", numeric: true,
     optional: true, cell: (row) => format.tpn(row.tpn) },
   { id: "answer", title: "answer", optional: true,
     cell: ({ answer }) => h("span.clip", { title: answer }, format.text(answer)) },
@@ -181,7 +181,7 @@ views.samples = async function samples({ chosen, state, get, go }) {
     put(list, fault ? h("p.warned", { role: "alert" }, fault)
       : rows.length ? sampleTable("Samples", rows, state, { chosen, onsort: search ? null : onsort })
       : h("p.empty", search && !search.complete ? "Searching…"
-        : "Nothing to show. Remove a filter above."));
+        : "No samples. Remove a filter above."));
   };
   fill();
   return {
@@ -212,7 +212,7 @@ views.samples = async function samples({ chosen, state, get, go }) {
 async function download({ offset: _, limit: __, ...chosen }) {
   try {
     h("a", { href: await source.csv(chosen), download: "samples.csv" }).click();
-    tell("The samples are being downloaded.");
+    tell("Downloading the samples.");
   } catch (error) {
     window.alert(error.message);
   }

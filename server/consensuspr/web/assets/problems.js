@@ -50,8 +50,8 @@ const rateOf = (count, of) => (of ? count / of : null);
 function judgement(node, rights, wrongs) {
   const [right, wrong] = [rateOf(node.by_right, rights), rateOf(node.by_wrong, wrongs)];
   if (right === null || wrong === null || rights + wrongs < 8) return null;
-  if (right < 0.02 && wrong < 0.02) return "hardly ever reached";
-  return wrong >= right ? "by wrong as often as by right" : null;
+  if (right < 0.02 && wrong < 0.02) return "rarely reached";
+  return wrong >= right ? "wrong samples reach it as often" : null;
 }
 
 /** Return the text around the hit of a node. */
@@ -67,7 +67,7 @@ function excerpt(sample, number) {
     span[1] = text.length;
   }
   const [start, end] = span;
-  if (start === null) return hint(sample.explained_why || "Its place in the text is not known.");
+  if (start === null) return hint(sample.explained_why || "Its place in the text is unknown.");
   // The line before the hit's own, to the end of its line.
   const line = (from) => text.lastIndexOf("\n", from - 1) + 1;
   const first = Math.max(start - AROUND, line(Math.max(0, line(start) - 1)));
@@ -164,10 +164,10 @@ views.problem = async function problem({ parts: [run, id], chosen, state, get, g
         ["wrong", format.int(wrong)], ["Acc", format.percent(rateOf(right, right + wrong))], ["source", about.source]]),
       several ? h("div.filters", choice("dataset", "dataset", digests, dataset,
         { all: null, onchange: (digest) => go(["problem", run, id], { dataset: digest }) }),
-      hint("Several datasets scored it, each with its own nodes. These are the samples of one.")) : null,
+      hint("Several datasets scored this problem, each with its own nodes. The page shows the samples of one.")) : null,
       problemBox(about),
       nodes.length ? h("section", h("h2", "Nodes"),
-        hint("Share of the right and of the wrong samples that reach each node; a figure leads to them."),
+        hint("Share of right and of wrong samples that reach each node. Click a figure to see them."),
         nodeTable(nodes, { run, id, right, wrong, dataset, get })) : null,
       history.x.length > 1 ? h("section", h("h2", "Over the steps"), h("div.charts", chart({
           kind: "line", name: "acc-ncr", title: "Acc and NCR", x: { title: "step", format: { decimals: 0 } },
@@ -195,9 +195,9 @@ views.datasets = async function datasets({ state, get }) {
           int("problems"), int("nodes"), int("samples"),
           { title: "runs", cell: (row) => row.runs.map((run) => runName(state, run)).join(", ") },
           { title: "digest", cell: (row) => shortDigest(row.digest) },
-          { title: "nodes shown here", cell: (row) => row.why || (row.reviewable ? "can be reviewed" : "") },
+          { title: "note", cell: (row) => row.why || (row.reviewable ? "nodes can be reviewed" : "") },
         ],
-      }) : h("p.empty", "No dataset is known here. Give one with --dataset."),
+      }) : h("p.empty", "No dataset. Pass one with --dataset."),
     ],
   };
 };
@@ -272,7 +272,7 @@ views.dataset = async function dataset({ parts: [digest], chosen, state, get, go
       h("h1", page.file || "Dataset"), hint(h("code", digest)),
       reviewable ? bar : page.reviewable ? null : hint("To review its nodes, pass the dataset file with --dataset."),
       form("Which problems", problemSearch(chosen.q, (q) => change({ q })),
-        choice("order", "sort", [["gap", "most often by wrong first"]], chosen.sort,
+        choice("order", "sort", [["gap", "reached most by wrong samples first"]], chosen.sort,
           { all: "as in the file", always: true, onchange: (sort) => change({ sort }) }),
         source.kept ? null : choice("run", "run", state.runs.map(({ id, name }) => [id, name]), chosen.run,
           { onchange: (run) => change({ run }) })),

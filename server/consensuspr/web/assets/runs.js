@@ -11,15 +11,15 @@ const CLEAR_RISE = 0.02;
 // In the order in which one answers the other.  `beside`: a curve that is drawn dashed into the
 // same chart, and its name there.
 const CURVES = [{ name: "reward", title: "Reward", fromZero: true,
-    about: "the score of the trainer, penalties included; dashed: the part from wrong answers",
+    about: "score that the trainer uses, with penalties; dashed: the part from wrong answers",
     beside: ["reward_from_wrong", "from wrong answers"] },
   { name: "acc", title: "Acc", about: "share of final answers that are right", style: PERCENT },
   { name: "ncr", title: "NCR", style: PERCENT, beside: ["ncr_raw", "before the guard"],
-    about: "share of a problem's nodes that a text reaches; dashed: before the guard" },
+    about: "share of a problem's nodes that are reached; dashed: before the guard" },
   { name: "ncr_of_wrong", title: "NCR of wrong answers", style: PERCENT,
-    about: "grows where nodes are named and nothing is solved" },
+    about: "rises if the policy names nodes without solving" },
   { name: "guarded", title: "Lowered by the guard", style: PERCENT,
-    about: "share of samples that state more than the guard allows" },
+    about: "share of samples that state more values than the guard allows" },
   { name: "num_tokens", title: "Length", about: "tokens per sample" },
 ];
 
@@ -48,7 +48,7 @@ function statusChart(run, state) {
   const title = state.runs.length > 1 ? `Other statuses, ${runName(state, run.run)}` : "Other statuses";
   return !names.length ? null : {
     name: `statuses-${run.run}`, title, kind: "line",
-    about: "samples of a step that did not end as OK; one without a reward never counts as 0",
+    about: "samples with another status than OK; a missing reward is not counted as 0",
     x: { title: "step", format: INT }, y: { title: "", format: INT, fromZero: true },
     series: names.map((name, at) => (
       { name, look: at, x: run.x, y: run.statuses.map((counts) => counts[name] || 0) })),
@@ -83,9 +83,8 @@ function rise(run, curve, where, several) {
   const samples = { run: several ? run.id : null, kind: "wrong_high", step: `${late}..`, ...where };
   const sides = several ? { a: run.id, a_step: `..${early}`, b: run.id, b_step: `${late}..`, ...where } : where;
   return h("p.warned", { "data-finding": "rise" }, several ? h("b", `${run.name}: `) : null,
-    `The reward went up by ${number(all)} while Acc went from ${percent(acc.first)} to `,
-    `${percent(acc.last)}. Wrong answers bring ${number(part)} of that: they reached `,
-    `${percent(ncr.first)} of their nodes at first and reach ${percent(ncr.last)} now. `,
+    `The reward rose by ${number(all)}, but Acc went from ${percent(acc.first)} to ${percent(acc.last)}. `,
+    `Wrong answers account for ${number(part)}: their NCR rose from ${percent(ncr.first)} to ${percent(ncr.last)}. `,
     source.kept ? null : [h("a", { href: link(["samples"], samples) }, "See what they write"), ", or ",
       h("a", { href: link(["compare"], sides) }, "compare early and late steps"), "."]);
 }
@@ -98,7 +97,7 @@ function runTable(state, curves, picked, toggle) {
   const name = (run) => [
     h("button.run-toggle", {
       type: "button", "aria-pressed": String(picked.includes(run.id)),
-      title: "show or hide its curves", onclick: () => toggle(run.id),
+      title: "show or hide this run", onclick: () => toggle(run.id),
     }, h("i.dot", { vars: { color: `var(--series-${run.id % 8})` } }), run.name),
     badges(run),
   ];
@@ -131,35 +130,36 @@ function runTable(state, curves, picked, toggle) {
       ],
     }),
     curves.runs.some(({ x }) => x.length > 1)
-      ? hint("From the first tenth of its steps to the last: the means of both.") : null,
+      ? hint("Each figure: mean over the first tenth of the steps → mean over the last tenth.") : null,
   ];
 }
 
 const TENTHS = Array.from({ length: 10 }, (_, at) => String(at / 10));
 const ANSWERS = ["right", "wrong"];
 
-/** Return samples without steps added up: tables by model and source and by answer, and charts. */
+/** Return samples without steps added up: charts, and tables by model, by source and by answer. */
 function groupsOf({ groups, kinds, rewards }, state, where) {
   const several = state.runs.length > 1;
   const { int, number } = format;
   const column = (id, title, say, more) =>
     ({ id, title, numeric: true, optional: true, cell: (row) => say(row[id]), ...more });
   const samples = (chosen) => column("samples", "samples", int, {
-    cell: (row) => (source.kept ? int(row.samples)
+    cell: (row) => (source.kept || !chosen(row) ? int(row.samples)
       : h("a", { href: link(["samples"], { ...where, ...chosen(row) }) }, int(row.samples))),
   });
-  const named = (id) => (groups.every((row) => row[id] === groups[0][id]) ? []
-    : [{ id, title: id, cell: (row) => clip(row[id]) }]);
-  const byGroup = groups.length < 2 ? null : table({
-    label: "By model and source", caption: true, rows: groups, columns: [
-      ...(several ? [{ title: "run", cell: (row) => clip(runName(state, row.run)) }] : []),
-      ...named("model"), ...named("source"),
-      samples((row) => ({ run: several ? row.run : null, model: row.model, source: row.source })),
-      column("problems", "problems", int), column("acc", "Acc", share), column("ncr", "NCR", share),
-      column("ncr_right", "NCR of right", share), column("ncr_wrong", "NCR of wrong", share),
-      column("reward", "reward", number), column("tokens", "tokens", int),
-    ],
-  });
+  // One model or one source is what the figures above are of.
+  const tables = ["model", "source"].map((by) => [by, groups.filter((row) => row.by === by)])
+    .filter(([, rows]) => new Set(rows.map(({ name }) => name)).size > 1)
+    .map(([by, rows]) => table({
+      label: `By ${by}`, caption: true, rows, columns: [
+        ...(several ? [{ title: "run", cell: (row) => clip(runName(state, row.run)) }] : []),
+        { title: by, cell: (row) => clip(row.name) },
+        samples((row) => row.name && { run: several ? row.run : null, [by]: row.name }),
+        column("problems", "problems", int), column("acc", "Acc", share), column("ncr", "NCR", share),
+        column("ncr_right", "NCR of right", share), column("ncr_wrong", "NCR of wrong", share),
+        column("reward", "reward", number), column("tokens", "tokens", int),
+      ],
+    }));
   const total = kinds.reduce((sum, row) => sum + row.samples, 0);
   const find = (answer, reached) => kinds.find((row) => row.verdict === answer && row.reached === reached);
   const byKind = table({
@@ -168,7 +168,7 @@ function groupsOf({ groups, kinds, rewards }, state, where) {
       [...Object.keys(REACHED).reverse(), null].map((reached) => find(answer, reached))).filter(known),
     columns: [{ title: "answer", cell: (row) => verdict({ acc: { right: 1, wrong: 0 }[row.verdict] }) },
       { title: "nodes reached", cell: ({ reached }) => (reached ? REACHED[reached] : "the problem has none") },
-      samples(({ verdict: answer, reached }) => ({ verdict: answer, reached })),
+      samples(({ verdict: answer, reached }) => reached && { verdict: answer, reached }),
       { title: "of all", numeric: true, cell: (row) => share(row.samples / total) },
       column("reward", "reward", number), column("ncr", "NCR", format.percent), column("tokens", "tokens", int),
     ],
@@ -189,14 +189,13 @@ function groupsOf({ groups, kinds, rewards }, state, where) {
         .reduce((sum, row) => sum + row.samples, 0)),
     }))),
   ];
-  return [byGroup, h("div.charts", specs.map((spec) => chart(spec))), byKind]
-    .filter(known).map((part) => h("section", part));
+  return [h("div.charts", specs.map((spec) => chart(spec))), ...tables, byKind].map((part) => h("section", part));
 }
 
 /** Return a warning if a run was scored with several reward formulas, else null. */
 const mixed = (run, several) => (run.formulas.length < 2 ? null : h("p.warned", { "data-finding": "mixed" },
   several ? h("b", `${run.name}: `) : null, `This run has ${run.formulas.length} reward formulas. `,
-  "Rewards of different formulas cannot be compared: choose one at ", h("b", "formula"), "."));
+  "Rewards of different formulas cannot be compared. ", source.kept ? null : ["Choose one at ", h("b", "formula"), "."]));
 
 views.overview = async function overview({ chosen, state, get, go }) {
   const picked = chosen.run === undefined ? state.runs.map(({ id }) => id) : [chosen.run].flat().map(Number);
@@ -275,16 +274,16 @@ views.overview = async function overview({ chosen, state, get, go }) {
     only("split", splits, split), pick("model", namesOf(state, "models")));
   const curves = () => h("section", { "aria-labelledby": "by-step" },
     h("div.bar", h("h2", { id: "by-step" }, "By step"), choices),
-    hint(source.kept ? "" : "Click into a chart for the samples of that step.",
+    hint(source.kept ? "" : "Click a step in a chart to see its samples.",
       coarse ? " Neighbouring steps are drawn as one point." : "",
-      without ? ` ${format.count(without, "sample")} without a step: in no curve.` : ""),
-    h("div.charts", figures));
+      without ? ` ${format.count(without, "sample")} without a step, in no curve.` : ""),
+    h("div.charts.curves", figures));
   return {
     title: "Overview",
     element: [h("h1", state.runs.length === 1 ? state.runs[0].name : "Runs"),
       state.runs.length === 1 ? badges(state.runs[0]) : null, table, leftOut,
       h("section", { "aria-labelledby": "look-at" }, h("h2", { id: "look-at" }, "Samples to look at"), looks),
-      stepped ? curves() : without ? [choices, grouped] : hint("Nothing is logged yet. The page shows samples as they come."),
+      stepped ? curves() : without ? [choices, grouped] : hint("No samples yet. The page shows them as they come."),
     ],
     async update(now) {
       [all, groups, ...counts] = await ask();

@@ -31,7 +31,7 @@ const modeSwitch = () => h("button.quiet.mode", {
 
 const problemBox = (problem) => h("details.problem", { open: true }, h("summary", "Problem"),
   problem.text ? prose(problem.text)
-    : hint("Its text is not known here. Pass its dataset with --dataset."),
+    : hint("The problem's text is unknown. Pass its dataset with --dataset."),
   known(problem.ground_truth)
     ? h("p.truth", "right answer: ", wording(problem.ground_truth)) : null);
 
@@ -45,7 +45,7 @@ function nodeItem(node, onshow) {
   const { matched, channel, number } = node;
   const unmatched = node.expressions.filter((text) => text !== node.expression);
   const words = matched ? format.count(unmatched.length, "other wording")
-    : `looked for in ${format.count(unmatched.length, "wording")}`;
+    : `none of ${format.count(unmatched.length, "wording")} found`;
   return h("li", { class: matched ? "node" : "node missed", id: `node-${number + 1}` },
     matched ? h("button", {
       type: "button", class: `number ${channel}`, onclick: () => onshow(number),
@@ -141,7 +141,7 @@ views.sample = async function sample({ parts: [run, key], chosen, state, get, go
     href: sampleLink({ run: row.run, key: one.key }), "aria-current": one.key === row.key ? "true" : null,
   }, verdict(one), share(one.score, format.number(one.score))))));
   const noNodes = row.status === "NO_NODES" || (!data.explained_why && row.status === "OK")
-    ? "The problem has none." : `Not known here: ${data.explained_why || row.message}.`;
+    ? "The problem has no nodes." : `Unknown: ${data.explained_why || row.message}.`;
   return {
     title: `${row.problem}, step ${format.int(row.step)}`, group, problem: problemLink(row), next, previous,
     onshown() { // of a long list, the part with this sample
@@ -161,12 +161,12 @@ views.sample = async function sample({ parts: [run, key], chosen, state, get, go
       problemBox(problem),
       h("div.columns", h("section", { "aria-labelledby": "written" },
           h("div.bar", h("h2", { id: "written" }, "Response"), modeSwitch()),
-          data.text && !data.explained ? hint(`Hits are not marked: ${data.explained_why}.`) : null,
+          data.text && !data.explained ? hint(`Nodes are not marked: ${data.explained_why}.`) : null,
           legend(nodes.filter((node) => node.matched).map((node) => node.channel)), body),
         h("aside.why", { "aria-label": "Reward" },
           h("section", h("h2", "Reward"), arithmetic(data), ncrLines(row, data.guard)),
           h("section", h("h2", "Answer"), h("p", data.answer),
-            row.answer_method ? hint(`compared by: ${row.answer_method}`) : null),
+            row.answer_method ? hint(`Decided by: ${row.answer_method}`) : null),
           h("section", h("h2", "Nodes"), nodes.length
             ? h("ol.nodes", nodes.map((node) => nodeItem(node, showHit))) : hint(noNodes)),
           neighbours.length > 1 ? h("section", h("div.bar", h("h2", "Its group"),
@@ -200,7 +200,7 @@ function matrix({ rows, nodes, reward }) {
       { title: "verdict", cell: verdict },
       { title: "reward", numeric: true, cell: (row) => format.number(row.score) },
       ...nodes.map(ofNode),
-      { title: "against the mean", numeric: true, cell: spread },
+      { title: "minus mean", numeric: true, cell: spread },
       { title: "NCR", numeric: true, cell: (row) => share(row.ncr) },
       { title: "tokens", numeric: true, cell: (row) => format.int(row.num_tokens) },
     ],
@@ -246,11 +246,11 @@ views.group = async function group({ parts: [run], chosen, state, get }) {
       facts([["mean reward", number(reward.mean)], ["standard deviation", number(reward.std)],
         ["lowest", number(reward.lowest)], ["highest", number(reward.highest)], ["rewards", levels],
         ["right", format.int(rows.filter((row) => row.acc === 1).length)]]),
-      reward.no_gradient ? warning("All rewards are equal, so a trainer that compares the samples of a group gets no gradient.") : null,
+      reward.no_gradient ? warning("All rewards are equal. A trainer that compares the samples of a group gets no gradient.") : null,
       problemBox(problem),
       h("section", h("h2", "Nodes reached"),
         legend(rows.flatMap((row) => [...(row.channels || "")].map((letter) => CHANNEL_OF[letter]))), matrix(data),
-        data.datasets > 1 ? hint(`They were scored with ${data.datasets} datasets, whose nodes are not the same.`) : null,
+        data.datasets > 1 ? hint(`The samples were scored with ${data.datasets} datasets, which have different nodes.`) : null,
         nodes.length ? h("details", { open: nodes.length <= 6 }, h("summary", "labels of the nodes"), labels) : null),
       h("section", h("div.bar", h("h2", "Side by side"), modeSwitch()), grid, moreButton),
     ],

@@ -38,6 +38,7 @@ function next(text, mark, from) {
   return at < 0 ? -1 : from + at;
 }
 
+const CODE = /`[^`\n]{1,200}`/y;
 const FENCE = /^ *(```|~~~)/gm;
 
 /** Return the fenced code of a text: `{start, end}`; one that is never closed goes to the end. */
@@ -70,7 +71,8 @@ function formulas(text) {
       continue;
     }
     const sign = text[at];
-    if (sign !== "$" && sign !== "\\") { at += 1; continue; }
+    CODE.lastIndex = at;
+    if (sign !== "$" && sign !== "\\") { at += sign === "`" && CODE.test(text) ? CODE.lastIndex - at : 1; continue; }
     const formula = formulaAt(text, at);
     if (formula) {
       found.push(formula);
@@ -187,7 +189,7 @@ const prose = (text, inline) =>
 function setBare(into, text) {
   const bare = text.replace(/^\$+|\$+$/g, "");
   const rest = bare.replace(/\\(?:text|mathrm|operatorname)\{[^{}]*\}|\\(?:[a-zA-Z]+|[^a-zA-Z])/g, " ");
-  if (!isRendered() || !/[=<>≤≥≈\^]|\\[a-zA-Z]|_\{/.test(bare) || /[$%#&~]|[a-z]{3}|\d [a-z]/.test(rest)) return false;
+  if (!isRendered() || bare.length > LONGEST_FORMULA || !/[=<>≤≥≈\^]|\\[a-zA-Z]|_\{/.test(bare) || /[$%#&~]|[a-z]{3}|\d [a-z]/.test(rest)) return false;
   into.title = text;
   // In a line of its own there is room: fractions are set as large as in a display.
   return setFormula(into, `\\displaystyle ${bare}`, false, []) !== null;
@@ -223,7 +225,7 @@ function marked(pieces, nodes, { rendered = isRendered(), onnode, onskipped, inl
     if (piece.skipped === undefined) part.push(piece);
     else {
       flush();
-      into.append(h("p.skipped", `${format.int(piece.skipped)} characters are left out here. `, onskipped ? h("button", { type: "button", onclick: onskipped }, "show all") : null));
+      into.append(h("p.skipped", `${format.int(piece.skipped)} characters are hidden. `, onskipped ? h("button", { type: "button", onclick: onskipped }, "show all") : null));
     }
   }
   flush();
