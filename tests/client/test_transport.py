@@ -77,7 +77,7 @@ def test_what_cannot_be_used_is_one_sentence(
         ({"token": "short"}, "a token has 16 to 1024 characters, this one has 5"),
         ({"tls_ca": tmp_path / "none"}, "tls_ca: no such file or directory"),
         ({"tls_ca": text}, "tls_ca: "),
-        ({"tls_cert": pair.cert}, "tls_cert and tls_key go together"),
+        ({"tls_cert": pair.cert}, "tls_cert and tls_key need each other"),
         ({"tls_cert": other.cert, "tls_key": pair.key}, "tls_key: key values mismatch"),
     ):
         with pytest.raises(InputError) as refused:

@@ -62,7 +62,7 @@ def examined(check: str, changes: dict[str, Any], **fields: Any) -> list[str]:
             "reward manager",
             {"reward.reward_model.enable": True},
             {},
-            "FAIL reward.reward_model.enable=True: verl asks the reward model",
+            "FAIL reward.reward_model.enable=True: verl uses the reward model",
         ),
         (
             "reward manager",
@@ -112,7 +112,7 @@ def examined(check: str, changes: dict[str, Any], **fields: Any) -> list[str]:
             "address",
             {f"{KWARGS}.address": "127.0.0.1:1", "trainer.nnodes": 2},
             {},
-            "FAIL 127.0.0.1:1 is each node itself, and trainer.nnodes is 2 → set",
+            "FAIL 127.0.0.1:1 is a different machine on each node, and trainer.nnodes is 2 →",
         ),
     ],
 )

@@ -43,10 +43,10 @@ def test_the_later_override_of_a_key_stands(
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("alpha", "must be KEY=VALUE as Hydra takes it, got 'alpha'"),
+        ("alpha", "must be KEY=VALUE, got 'alpha'"),
         ("--alpha=1", "must be KEY=VALUE"),
         ("", "must be KEY=VALUE"),
-        ("reward.reward_kwargs={alpha:1}", "give each setting of the reward on its own"),
+        ("reward.reward_kwargs={alpha:1}", "set each setting of the reward separately"),
         ("~reward.reward_kwargs.alpha", "set reward.reward_kwargs.alpha to another value"),
     ],
 )

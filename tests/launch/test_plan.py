@@ -92,7 +92,7 @@ def test_step_credit_is_an_option_with_a_name_of_its_own(plan_for: MakePlan) -> 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"dataset": None}, "give --dataset PATH for the server that is started, or --address"),
+        ({"dataset": None}, "give --dataset PATH to start a server, or --address"),
         ({"train_files": ("none.parquet",)}, "none.parquet: no such file"),
         ({"recipe": (Path("none.overrides"),)}, "none.overrides: cannot be read: .* No such file"),
         ({"alpha": 0.3, "reward": "max"}, "--alpha is for --reward linear, got --reward max"),
@@ -114,7 +114,7 @@ def test_step_credit_is_an_option_with_a_name_of_its_own(plan_for: MakePlan) -> 
         ),
         (
             {"step_credit": True, "reward": "outcome"},
-            "--step-credit and --grow-nodes have no use with --reward outcome",
+            "--step-credit and --grow-nodes have no effect with --reward outcome",
         ),
         ({"server_address": "nowhere"}, "address must be HOST:PORT, got 'nowhere'"),
     ],
@@ -151,7 +151,7 @@ def test_with_several_nodes_the_server_is_where_all_reach_it(
     assert plan.address == f"{THIS_NODE}:7000"
     for wrong in ("127.0.0.1:7000", "localhost:7000", "[::1]:7000"):
         for changes in ({"server_address": wrong}, {"address": wrong}):
-            with pytest.raises(InputError, match=rf"cannot reach {re.escape(wrong)} from another"):
+            with pytest.raises(InputError, match=rf"cannot reach {re.escape(wrong)}; give"):
                 plan_for(overrides, environment, **changes)
 
 
@@ -189,14 +189,18 @@ def test_nodes_grow_in_the_runs_own_folder(plan_for: MakePlan, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "overrides", "reason"),
     [
-        ({"address": "host:1"}, [], "beside your own server run consensusbench grow"),
+        ({"address": "host:1"}, [], "with your own server run consensusbench grow"),
         (
             {"reward": "curriculum"},
             [],
-            "the first nodes come with epoch 2, and the curriculum rewards none from epoch 1 on",
+            "the first nodes for epoch 2, and the curriculum rewards none from epoch 1 on",
         ),
         ({}, [f"{KWARGS}.score_log=null"], "--grow-nodes needs reward.reward_kwargs.score_log"),
-        ({}, [f"{KWARGS}.expect_digest=sha256:{'0' * 64}"], "expect_digest and grown_nodes"),
+        (
+            {},
+            [f"{KWARGS}.expect_digest=sha256:{'0' * 64}"],
+            "expect_digest has no effect with grown_nodes",
+        ),
         ({}, [f"{KWARGS}.ncr=weighted"], "ncr=weighted"),
     ],
 )

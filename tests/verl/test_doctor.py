@@ -133,7 +133,9 @@ def test_what_this_verl_does_not_say(doctor: Doctor, files: list[str]) -> None:
         "trainer.nnodes=2",
     )  # fmt: skip
     assert found.code == 1
-    assert found.has("FAIL address: 127.0.0.1:50051 is each node itself, and trainer.nnodes is 2")
+    assert found.has(
+        "FAIL address: 127.0.0.1:50051 is a different machine on each node, and trainer.nnodes is 2"
+    )
     assert found.has("FAIL server: 127.0.0.1:1: ")
     assert found.has(
         "FAIL step credit: step credit needs actor_rollout_ref.rollout.agent.agent_loo"

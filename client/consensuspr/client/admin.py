@@ -67,7 +67,7 @@ class AdminClient:
         self, address: str, timeout_s: float = 600.0, access: Access | None = None
     ) -> None:
         if "," in address:
-            raise InputError(f"datasets are changed at one server at a time, got {address!r}")
+            raise InputError(f"give the address of one server, got {address!r}")
         self._address = check_target(address)
         self._timeout_s = timeout_s
         self._connector = Connector(access)

@@ -86,7 +86,7 @@ def connect(
         served = remote.server_info(timeout_s=limit_s).datasets
         if dataset is None or not os.path.isfile(dataset):
             if dataset is not None and os.sep in dataset:
-                raise InputError(f"{dataset}: no such file, and no name of a dataset either")
+                raise InputError(f"--dataset: file not found: {dataset}")
             yield Connection(remote, dataset, _unknown)
             return
         load_core()

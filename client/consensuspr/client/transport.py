@@ -88,7 +88,7 @@ class Access:
         elif self.token_file is not None:
             read_tokens(Path(self.token_file))
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise InputError("tls_cert and tls_key go together, and one of them is not given")
+            raise InputError("tls_cert and tls_key need each other; give both")
         if self.tls is None:
             wanted = (os.environ.get(TLS_VARIABLE) or "0").lower()
             if wanted not in ("0", "1", "false", "true"):
@@ -127,7 +127,7 @@ class Access:
 
 
 def _no_password() -> str:
-    raise InputError("tls_key is encrypted; give one that is not, in a file for its owner alone")
+    raise InputError("tls_key is encrypted; give an unencrypted file that only its owner can read")
 
 
 class Connector:

@@ -126,7 +126,7 @@ def check_manager(case: Case) -> Iterator[Outcome]:
     elif manager.ours and run.get("reward.reward_model.enable") is True and function is None:
         yield (
             FAIL,
-            "reward.reward_model.enable=True: verl asks the reward model, and never the manager",
+            "reward.reward_model.enable=True: verl uses the reward model and ignores the manager",
             "set reward.reward_model.enable=False",
         )
     elif manager.ours:
@@ -240,14 +240,14 @@ def check_address(case: Case) -> Iterator[Outcome]:
     """Check that reward workers on all nodes reach the server."""
     run_address, nodes = case.settings.address, case.run.get("trainer.nnodes")
     if case.address not in (None, run_address):
-        yield WARN, f"{case.address} was asked here, the run will ask {run_address}"
+        yield WARN, f"checked {case.address}, but the run uses {run_address}"
     local = [server for server in split_addresses(run_address) if is_local(server)]
     if local and isinstance(nodes, int) and nodes > 1:
         yield (
             FAIL,
-            f"{local[0]} is each node itself, and trainer.nnodes is {nodes}",
-            "set +reward.reward_kwargs.address to the server's name in the network, and serve on"
-            " it (--address 0.0.0.0:PORT)",
+            f"{local[0]} is a different machine on each node, and trainer.nnodes is {nodes}",
+            "set +reward.reward_kwargs.address to the server's host name, and start the server with"
+            " --address 0.0.0.0:PORT",
         )
 
 

@@ -159,7 +159,7 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
             raise InputError(f"give the {name} as --{name}, not as {SOURCE}.{name}")
     if request.grow_nodes and request.address is not None:
         raise InputError(
-            "--grow-nodes is for the server that is started here; beside your own server run"
+            "--grow-nodes works with the server that launch starts; with your own server run"
             " consensusbench grow"
         )
     training = _training(request, own)
@@ -181,7 +181,7 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
                 raise _unreachable(address)
         return Plan(None, request.address, training)
     if request.dataset is None:
-        raise InputError("give --dataset PATH for the server that is started, or --address of one")
+        raise InputError("give --dataset PATH to start a server, or --address HOST:PORT of one")
     server = _server(request, request.dataset, training.overrides, other_nodes, environment)
     return Plan(server, worker_address(server.listen), training)
 
@@ -217,8 +217,8 @@ def _server(
         grown_nodes = Path(overrides.value(_GROWN_NODES) or "")
         if config.dataset_folder is not None:
             raise InputError(
-                f"with --grow-nodes the server's dataset_folder is the run's, {grown_nodes};"
-                f" its settings have {config.dataset_folder}"
+                f"--grow-nodes sets the server's dataset_folder to {grown_nodes}; remove"
+                f" dataset_folder={config.dataset_folder} from its settings"
             )
     dataset_path = dataset_path.absolute()
     return ServerPlan(request, dataset_path, listen, token_file, grown_nodes, config.derive)
@@ -241,7 +241,7 @@ def _training(request: Request, own: Sequence[str]) -> Training:
         overrides.add([f"actor_rollout_ref.model.path={hydra_text(request.model)}"])
     overrides.add(recipe(request.reward))
     if request.reward is RewardKind.OUTCOME and (request.step_credit or request.grow_nodes):
-        raise InputError("--step-credit and --grow-nodes have no use with --reward outcome")
+        raise InputError("--step-credit and --grow-nodes have no effect with --reward outcome")
     if request.step_credit:
         overrides.add(recipe(STEP_CREDIT))
     overrides.add(_of_options(request))
@@ -251,12 +251,14 @@ def _training(request: Request, own: Sequence[str]) -> Training:
     if request.grow_nodes:
         run = overrides.value(f"{SOURCE}.score_log")
         if run in (None, "null") or overrides.value(f"{SOURCE}.ncr") == "weighted":
-            raise InputError(f"--grow-nodes needs {SOURCE}.score_log, and not ncr=weighted")
+            raise InputError(
+                f"--grow-nodes needs {SOURCE}.score_log, and does not work with ncr=weighted"
+            )
         switch = overrides.value(f"{SOURCE}.switch_epoch") or "1"
         too_early = switch.isdecimal() and int(switch) <= FIRST_GROWN_EPOCH
         if request.reward is RewardKind.CURRICULUM and too_early:
             raise InputError(
-                f"with --grow-nodes the first nodes come with epoch {FIRST_GROWN_EPOCH}, and the"
+                f"--grow-nodes builds the first nodes for epoch {FIRST_GROWN_EPOCH}, and the"
                 f" curriculum rewards none from epoch {switch} on: set {SOURCE}.switch_epoch="
                 f"{FIRST_GROWN_EPOCH + 1} or more"
             )
@@ -308,8 +310,8 @@ def worker_address(listening: Address) -> str:
 
 def _unreachable(address: str) -> InputError:
     return InputError(
-        f"reward workers run on every node and cannot reach {address} from another one; "
-        "give an address of this node that the others reach, or 0.0.0.0:PORT to listen on all"
+        f"reward workers on other nodes cannot reach {address}; give an address of this node that"
+        " they can reach, or 0.0.0.0:PORT to listen on all"
     )
 
 
@@ -326,6 +328,6 @@ def this_node() -> str:
             host: str = outward.getsockname()[0]
         except OSError as error:
             raise InputError(
-                f"the address of this node cannot be found ({error.strerror}); give it"
+                f"cannot find the address of this node ({error.strerror}); set --server-address"
             ) from None
     return host

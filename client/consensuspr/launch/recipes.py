@@ -64,11 +64,11 @@ class Override:
         """Read ``key=value``, with a mark or without; raise InputError for another form."""
         found = _OVERRIDE.fullmatch(text)
         if found is None or (found["value"] is None and found["mark"] != "~"):
-            raise InputError(f"an override must be KEY=VALUE as Hydra takes it, got {text[:200]!r}")
+            raise InputError(f"an override must be KEY=VALUE, got {text[:200]!r}")
         mark, key = found["mark"] or "", found["key"]
         if key == SOURCE:
             raise InputError(
-                f"give each setting of the reward on its own: {SOURCE}.NAME=VALUE,"
+                f"set each setting of the reward separately: {SOURCE}.NAME=VALUE,"
                 f" got {text[:200]!r}"
             )
         if key.startswith(f"{SOURCE}."):

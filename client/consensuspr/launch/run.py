@@ -68,7 +68,7 @@ def launch(plan: Plan, *, examine: bool = True) -> int:
         if examine:
             code = _run([*_DOCTOR, *command])
             if code:
-                _say("the doctor found a fault (above); nothing is trained")
+                _say("the doctor found a fault (above); the training does not start")
                 return code
         _keep_dataset(plan)
         _say(f"training {plan.training.name}")
@@ -116,7 +116,7 @@ def _run(command: Sequence[str]) -> int:
         try:
             process.wait(GRACE_S)
         except (subprocess.TimeoutExpired, _Signalled):
-            _say("it does not end; it is killed")
+            _say("it does not end; killing it")
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -160,7 +160,7 @@ def _keep_dataset(plan: Plan) -> None:
         derive = server.derive if server else "missing"
         keep_dataset(run, DatasetIndex.load(dataset_path, derive=derive))
     except ConsensusPRError as error:
-        _say(f"the dataset is not kept with the score log ({error}): explain it with --dataset")
+        _say(f"the dataset is not copied to the score log ({error}); explain needs --dataset")
 
 
 @contextmanager
@@ -193,12 +193,12 @@ def _growing(plan: Plan, address: str) -> Iterator[None]:
     def watch() -> None:
         code = child.wait()
         if not child.ending.is_set():
-            _say(f"nodes grow no more (exit code {code}, above); training goes on with these")
+            _say(f"no more nodes are built (exit code {code}, above); the training goes on")
 
     try:
         begun = child.start(command)
         if not begun:
-            raise ConsensusPRError("the nodes of the run cannot grow, see above")
+            raise ConsensusPRError("building nodes did not start, see above")
         _say(begun.strip())
         threading.Thread(target=watch, name="consensuspr-grow", daemon=True).start()
         yield
@@ -253,7 +253,7 @@ class _Child:
         try:
             self._process.wait(STOP_TIMEOUT_S)
         except (subprocess.TimeoutExpired, _Signalled):
-            _say(f"{self._name} does not end; it is killed")
+            _say(f"{self._name} does not end; killing it")
             self._process.kill()
             self._process.wait()
 
@@ -295,7 +295,7 @@ class _ServerProcess:
                 return
             _say(
                 f"the reward server died (exit code {code}), see {self._plan.log}; "
-                f"starting it again in {pause_s:g} s"
+                f"restarting it in {pause_s:g} s"
             )
             if self.child.ending.wait(pause_s):
                 return

@@ -60,5 +60,5 @@ def test_workers_that_begin_an_epoch_at_once_agree(tmp_path: Path) -> None:
 
 
 def test_without_a_dataset_no_epoch_begins(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has no dataset yet; consensusbench grow puts it there"):
+    with pytest.raises(InputError, match="has no dataset yet; run consensusbench grow first"):
         GrownDatasets(tmp_path).of_epoch(0)

@@ -78,9 +78,9 @@ def test_the_ground_truth_of_a_column_that_is_named() -> None:
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        ({"ground_truth": True}, "ground_truth must be a text, got True"),
-        ({"ground_truth": ["4"]}, "ground_truth must be a text"),
-        ({"data_source": 7}, "data_source must be a text, got 7"),
+        ({"ground_truth": True}, "ground_truth must be a string, got True"),
+        ({"ground_truth": ["4"]}, "ground_truth must be a string"),
+        ({"data_source": 7}, "data_source must be a string, got 7"),
         ({"extra_info": "p1"}, "extra_info must be a mapping, got 'p1'"),
         ({"nodes": "1+1=2"}, "nodes must be a list"),
     ],
@@ -93,8 +93,8 @@ def test_columns_of_a_wrong_type_are_rejected(columns: dict[str, Any], sentence:
 @pytest.mark.parametrize(
     ("data_source", "extra_info", "prompt", "sentence"),
     [
-        ("gsm8k", {"problem_id": ""}, PROMPT, "problem_id must be a text that is not empty"),
-        ("gsm8k", {"problem_id": 7}, PROMPT, "problem_id must be a text .*got 7"),
+        ("gsm8k", {"problem_id": ""}, PROMPT, "problem_id must be a string that is not empty"),
+        ("gsm8k", {"problem_id": 7}, PROMPT, "problem_id must be a string .*got 7"),
         (None, {"index": 3}, PROMPT, "index 3 names no problem without data_source"),
         ("", {"index": 3}, PROMPT, "names no problem without data_source"),
         ("gsm8k", {}, None, "neither problem_id nor index, and there is no prompt"),
@@ -157,5 +157,5 @@ def test_a_ground_truth_is_a_text_or_a_number() -> None:
         *("18", "18", "18", "0.5", None)
     ]
     for truth in (True, [18], float("nan")):
-        with pytest.raises(InputError, match="t must be a text, got"):
+        with pytest.raises(InputError, match="t must be a string, got"):
             ground_truth_text(truth, "t")

@@ -121,7 +121,7 @@ def place_reward(
         InputError: the response has no tokens, or the server sends no shares of nodes.
     """
     if not len(policy):
-        raise InputError("a response without tokens has none that could earn its reward")
+        raise InputError("a response without tokens cannot earn step credit")
     written = np.flatnonzero(policy)
     last = int(written[-1]) if written.size else len(policy) - 1
     # A user's own number is no sum of nodes.

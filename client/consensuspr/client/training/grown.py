@@ -70,7 +70,7 @@ class GrownDatasets:
         ready = self.ready()
         if ready is None:
             raise InputError(
-                f"grown_nodes: {self.folder} has no dataset yet; consensusbench grow puts it there"
+                f"grown_nodes: {self.folder} has no dataset yet; run consensusbench grow first"
             )
         try:
             # Linking a complete file fails if the name exists, on network disks too.
@@ -98,7 +98,7 @@ def _read(path: Path) -> GrownDataset | None:
     except OSError as error:
         raise _unusable(path, error) from None
     except (InputError, TypeError, ValueError):
-        raise InputError(f"grown_nodes: {path} names no dataset of consensusbench grow") from None
+        raise InputError(f"grown_nodes: {path} is not a file of consensusbench grow") from None
     return dataset
 
 

@@ -88,7 +88,7 @@ class TrainingRow(NamedTuple):
         """
         source = columns.get("data_source")
         if source is not None and not isinstance(source, str):
-            raise InputError(f"data_source must be a text, got {source!r:.80}")
+            raise InputError(f"data_source must be a string, got {source!r:.80}")
         truth = columns.get(ground_truth_column)
         if truth is None:
             truth = _mapping("reward_model", columns).get("ground_truth")
@@ -208,7 +208,7 @@ class ProblemIds:
         if given is not None:
             if not isinstance(given, str) or not given:
                 raise InputError(
-                    f"extra_info.problem_id must be a text that is not empty, got {given!r}"
+                    f"extra_info.problem_id must be a string that is not empty, got {given!r}"
                 )
             return given
         if number is None or number == "":
@@ -302,5 +302,5 @@ def ground_truth_text(value: Any, column: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{column} must be a text, got {value!r:.80}")
+        raise InputError(f"{column} must be a string, got {value!r:.80}")
     return str(int(value)) if isinstance(value, int) or value.is_integer() else str(value)

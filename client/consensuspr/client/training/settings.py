@@ -66,78 +66,87 @@ class RewardSettings(RewardOptions):
 
     address: str = Field(
         default_factory=lambda: os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS,
-        description=f"HOST:PORT of the server (default: ${ADDRESS_VARIABLE}, else"
-        f" {DEFAULT_ADDRESS})",
+        description="HOST:PORT of the server, or of several, separated by commas. Default:"
+        f" ${ADDRESS_VARIABLE}, else {DEFAULT_ADDRESS}.",
     )
-    dataset: str | None = Field(None, description="name of the dataset, if the server has several")
+    dataset: str | None = Field(None, description="Name of the dataset, if the server has several.")
     expect_digest: str | None = Field(
-        None,
-        description="digest that the dataset must have, so that no other content is ever rewarded",
+        None, description="Digest that the dataset must have; with another one the run fails."
     )
     grown_nodes: Path | None = Field(
         None,
-        description="folder of datasets that grow with the run (`consensusbench grow`): each epoch"
-        " has the newest that is ready when it begins",
+        description="Folder of datasets that `consensusbench grow` writes during the run. Each"
+        " epoch uses the newest.",
     )
     run: str | None = Field(
-        None, description="name of this run at the server, for its fair share and for metrics"
+        None, description="Name of the run, for the server's queues and metrics."
     )
-    timeout_s: Seconds = Field(60.0, description="one sample at the server, retries included")
+    timeout_s: Seconds = Field(
+        60.0, description="Seconds to wait for the score of a sample, including retries."
+    )
     dataset_path: Path | None = Field(
-        None, description="dataset file to score with in this process while the server is away"
+        None,
+        description="Dataset file. If the server is away, the trainer scores with it in this"
+        " process.",
     )
     on_unavailable: Literal["wait", "raise"] = Field(
-        "wait", description="with neither server nor dataset_path: wait for the server, or fail"
+        "wait",
+        description="If the server is away and there is no dataset_path: wait for it (wait), or"
+        " fail (raise).",
     )
     unavailable_limit_s: Seconds = Field(
-        1800.0, description="how long one sample waits for the server before it fails"
+        1800.0, description="Seconds that a sample waits for the server before it fails."
     )
     on_unscorable: Annotated[Literal["raise"] | float, _finite_unless("raise")] = Field(
-        "raise", description="a sample that cannot be scored fails, or gets this reward"
+        "raise", description="Reward of a sample that cannot be scored, or raise to fail."
     )
     without_nodes: Annotated[
         Literal["acc", "raise"] | float | None, _finite_unless("raise", "acc", None)
     ] = Field(
         None,
-        description="a sample whose problem is in the dataset without nodes is worth its Acc,"
-        " fails, or gets this reward (default: on_unscorable; with grown_nodes, acc)",
+        description="Reward of a sample whose problem has no nodes: its Acc (acc), a number, or"
+        " raise to fail. Default: on_unscorable; with grown_nodes, acc.",
     )
     max_unscorable: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
         0.01,
-        description="highest share of samples, of 1,000 or more, that fail because of the dataset,"
-        " are unknown to the server, or are rejected: a higher share ends the run",
+        description="Highest share of samples that cannot be scored, of at least 1,000. With more"
+        " the run ends.",
     )
     validate_by_acc: bool = Field(
-        True, description="a validation sample without nodes is worth its Acc; nothing learns it"
+        True, description="Use Acc as the reward of validation samples whose problem has no nodes."
     )
     steps_per_epoch: Count | None = Field(
-        None, description="training steps in an epoch, if the trainer does not pass them"
+        None, description="Training steps of an epoch, if the trainer does not pass them."
     )
     epoch: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="fixed epoch of the curriculum, for one run per stage"
+        None, description="Fixed epoch for the curriculum, if each stage is a run of its own."
     )
     problem_id_format: str = Field(
         "{data_source}/{index}",
-        description="a problem's id in the dataset, if a row has an index and no problem_id",
+        description="Format of problem ids, for rows with an index and no problem_id.",
     )
     score_log: Path | None = Field(
         None,
-        description=f"folder of the run, to which each sample is logged: {page('The score log')}",
+        description="Folder of the run, to which each sample is logged. See"
+        f" {page('The score log')}.",
     )
     score_log_bytes: Annotated[ByteSize, Field(ge=0)] = Field(
         ByteSize(20 << 30),
-        description="bytes on disk for texts in the score log; the oldest are dropped first",
+        description="Bytes on disk for the texts in score_log. The oldest are deleted first; 0"
+        " keeps none.",
     )
     token_file: Path | None = Field(
-        None, description=f"file with the token of each call (default: ${TOKEN_FILE_VARIABLE})"
+        None, description=f"File with the token for the server. Default: ${TOKEN_FILE_VARIABLE}."
     )
     tls_ca: Path | None = Field(
-        None, description="certificates that sign the server's; turns TLS on"
+        None, description="CA certificates (PEM) of the server; turns TLS on."
     )
     tls_cert: Path | None = Field(
-        None, description="own certificate, for a server that requires one; turns TLS on"
+        None, description="Certificate of the client (PEM), if the server needs one; turns TLS on."
     )
-    tls_key: Path | None = Field(None, description="its private key, not encrypted")
+    tls_key: Path | None = Field(
+        None, description="Private key (PEM, not encrypted) of the certificate."
+    )
 
     @field_validator("address")
     @classmethod
@@ -173,8 +182,8 @@ class RewardSettings(RewardOptions):
         for name in ("dataset", "expect_digest", "dataset_path"):
             if self.grown_nodes is not None and getattr(self, name) is not None:
                 raise ValueError(
-                    f"{name} and grown_nodes exclude each other: each epoch has a dataset of its"
-                    f" own, got {getattr(self, name)}"
+                    f"{name} has no effect with grown_nodes, which has a dataset for each epoch;"
+                    f" remove it, got {getattr(self, name)}"
                 )
         return self
 
@@ -213,7 +222,7 @@ class RewardSettings(RewardOptions):
         if self.dataset_path is not None and not self.dataset_path.is_file():
             raise InputError(f"dataset_path: file not found: {self.dataset_path}")
         if self.grown_nodes is not None and not self.grown_nodes.is_dir():
-            raise InputError(f"grown_nodes: there is no folder {self.grown_nodes}")
+            raise InputError(f"grown_nodes: folder not found: {self.grown_nodes}")
 
     @property
     def needs_epoch(self) -> str | None:

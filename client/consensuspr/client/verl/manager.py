@@ -168,4 +168,4 @@ def _leave_note(troubles: dict[str, int], failed: int, last_failure: str) -> Non
     try:
         note_worker(troubles, failed, last_failure)
     except Exception:  # whatever Ray raises; the next note holds all that this one does
-        logger.exception("the troubles of this reward worker cannot be noted for the trainer")
+        logger.exception("cannot report the failures of this reward worker to the trainer")

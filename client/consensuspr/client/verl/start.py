@@ -47,7 +47,7 @@ def check_files(config: Any, settings: RewardSettings) -> None:
         ConsensusPRError: the server's dataset is not the expected one, or no server answers.
     """
     if select(config, "data", "custom_cls", "path") is not None:
-        logger.warning("data.custom_cls makes the rows: they are not checked")
+        logger.warning("data.custom_cls builds the rows, so they are not checked")
         return
     files = {
         TRAIN: file_names(select(config, "data", "train_files")),

@@ -116,8 +116,8 @@ def step_advantage(
     settings = {} if config is None else config
     if settings.get("use_kl_in_reward", False):
         raise InputError(
-            f"adv_estimator={STEP_ESTIMATOR} compares what tokens earned by nodes, and"
-            " algorithm.use_kl_in_reward=True lets each token earn something; use the KL loss"
+            f"adv_estimator={STEP_ESTIMATOR} does not work with algorithm.use_kl_in_reward=True;"
+            " use the KL loss"
         )
     if settings.get("gamma", 1.0) != 1.0:
         raise InputError(
