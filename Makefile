@@ -49,7 +49,7 @@ TEST_FLAGS ?=
 # Trainers bring two gigabytes, so that they have an environment of their own, where only those
 # tests run that `make test` skips.
 TRAINER_TESTS := $(addprefix tests/, verl ray deploy/test_verl_recipes.py \
-  $(addprefix examples/test_, verl_cpu.py grow.py study.py))
+  $(addprefix examples/test_, verl_cpu.py grow.py study.py smollm2.py))
 # On a cluster of their own, and a process is connected to one cluster at a time.
 BENCH_TRAINER_TESTS := $(addprefix tests/consensusbench/, \
   export/test_verl_reads.py construction/test_ray_engine.py)

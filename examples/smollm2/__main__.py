@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
-import time
-from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -24,10 +23,10 @@ from examples.study.plan import ARMS, area
 
 from .model import Llama, Sampler, load, tiny
 from .problems import read
-from .training import SMOKE, Actor, Problems, Settings, fine_tune, train
+from .training import SMOKE, Actor, Figures, Problems, Settings, fine_tune, train
 
 COMPARED = ("outcome", "linear")
-# Of the last steps, the mean in training.
+# Steps of the last means in training.
 LAST = 20
 Results = dict[str, Any]
 
@@ -40,136 +39,104 @@ def run(
     output: Annotated[Path, typer.Option(help="File of results, JSON; rewritten at each step.")],
     model: Annotated[Path | None, typer.Option(help="GGUF file or folder of the model.")] = None,
     seeds: Annotated[int, typer.Option(help="Pairs of runs.")] = 1,
-    minutes: Annotated[float, typer.Option(help="Begin no pair that would end later.")] = 1e9,
     smoke: Annotated[bool, typer.Option(help="A few small steps, as a test.")] = False,
 ) -> None:
     """Fine-tune, then train with each reward from the same start, step by step side by side.
 
     Without --model, a tiny random model is trained.
     """
-    began = time.monotonic()
     settings = SMOKE if smoke else Settings()
     theirs, tokens = load(model) if model else tiny(seed=0)
-    cuda = torch.cuda.is_available()
-    torch.set_default_device("cuda" if cuda else "cpu")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.set_default_device(device)
     torch.set_float32_matmul_precision("high")
     problems = Problems.split(read(gsm8k), tokens, settings)
     results: Results = {
-        "machine": torch.cuda.get_device_name() if cuda else f"{platform.machine()}, CPU",
+        "machine": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
         "torch": torch.__version__,
-        "cores": os.cpu_count(),
         "model": model.name if model else "tiny",
         "settings": asdict(settings),
         "problems": {name: len(part) for name, part in vars(problems).items()},
         "tuning": [],
         "runs": [],
     }
+
+    def noted(name: str, figures: Figures) -> Figures:
+        typer.echo(f"{name}: {' '.join(f'{key} {value:.4g}' for key, value in figures.items())}")
+        return {key: round(value, 5) for key, value in figures.items()}
+
+    def write() -> None:
+        with atomic_file(output) as out:
+            out.write(json.dumps(results).encode())
+
+    with _scoring(problems) as client:
+        end = tokens.response("")[-1]
+        samplers = {
+            arm: Sampler(
+                Llama(theirs).to(device), end, settings.rows, settings.longest, settings.max_tokens
+            )
+            for arm in COMPARED
+        }
+        actors = {arm: Actor(sampler, tokens, client) for arm, sampler in samplers.items()}
+        start = samplers[COMPARED[0]].model
+        for look in fine_tune(actors[COMPARED[0]], problems, settings):
+            results["tuning"].append(noted("fine-tuning", look))
+            write()
+        weights = {name: value.clone() for name, value in start.state_dict().items()}
+        for seed in range(seeds):
+            rows: list[Results] = [{"run": {"arm": arm, "seed": seed}} for arm in COMPARED]
+            results["runs"] += rows
+            for sampler in samplers.values():
+                sampler.model.load_state_dict(weights)
+            runs = [train(actors[arm], ARMS[arm], problems, settings, seed) for arm in COMPARED]
+            # If the command is stopped, both have the same steps.
+            for events in zip(*runs, strict=True):
+                for row, (kind, figures) in zip(rows, events, strict=True):
+                    found = noted(f"{row['run']['arm']} {seed} {kind}", figures)
+                    if kind == "final":
+                        row[kind] = found
+                    else:
+                        columns = row.setdefault(kind, {name: [] for name in found})
+                        for name, value in found.items():
+                            columns[name].append(value)
+                write()
+    typer.echo(report_of(results))
+
+
+@contextmanager
+def _scoring(problems: Problems) -> Iterator[LocalClient]:
+    """Yield a client that has the problems, in this process."""
     with TemporaryDirectory() as folder:
         dataset = Path(folder) / "gsm8k.jsonl"
         with open_writer(dataset) as out:
             for problem in (*problems.train, *problems.held_out):
                 out.write(problem_to_row(problem))
         with LocalClient({str(Nodes.AUTHOR): dataset}) as client:
-            end = tokens.response("")[-1]
-            actors = {
-                arm: Actor(
-                    Sampler(
-                        Llama(theirs).to(torch.get_default_device()),
-                        end, settings.rows, settings.longest, settings.max_tokens,
-                    ),
-                    tokens, client,
-                )
-                for arm in COMPARED
-            }  # fmt: skip
-            start = actors[COMPARED[0]].sampler.model
-            say(began, f"{len(problems.train)} problems to train on")
-            for look in fine_tune(actors[COMPARED[0]], start, problems, settings):
-                say(began, f"fine-tuning {shown(look)}")
-                results["tuning"].append(rounded(look))
-                write(output, results)
-            results["tuning_seconds"] = round(time.monotonic() - began, 1)
-            weights = {name: value.clone() for name, value in start.state_dict().items()}
-            longest = 0.0
-            for seed in range(seeds):
-                pair_began = time.monotonic()
-                if pair_began - began + longest > 60 * minutes:
-                    say(began, f"no time for seed {seed}")
-                    break
-                runs = []
-                for arm, actor in actors.items():
-                    actor.sampler.model.load_state_dict(weights)
-                    row: Results = {"run": {"arm": arm, "seed": seed}}
-                    results["runs"].append(row)
-                    runs.append((row, train(actor, ARMS[arm], problems, settings, seed)))
-                # A limit of time cuts both off at the same step.
-                for events in zip(*(steps for _, steps in runs), strict=True):
-                    for (row, _), (kind, figures) in zip(runs, events, strict=True):
-                        add(row, kind, rounded(figures))
-                        name = f"{row['run']['arm']} {seed}"
-                        say(began, f"{name} {kind} {shown(figures)}")
-                    write(output, results)
-                longest = max(longest, time.monotonic() - pair_began)
-    typer.echo(report_of(results))
+            yield client
 
 
 @app.command()
 def report(file: Annotated[Path, typer.Argument(help="Results of `run`.")]) -> None:
-    """Print the table of complete runs."""
+    """Print the table of the runs that ended."""
     typer.echo(report_of(json.loads(file.read_text())))
-
-
-def add(row: Results, kind: str, figures: dict[str, float]) -> None:
-    """Add figures to a row: the last ones as they are, others to the columns of their kind."""
-    if kind == "final":
-        row[kind] = figures
-        return
-    columns = row.setdefault(kind, defaultdict(list))
-    for name, value in figures.items():
-        columns[name].append(value)
 
 
 def report_of(results: Results) -> str:
     """Return the table of the runs that ended, as Markdown."""
     body = []
-    for row in results["runs"]:
-        if "final" not in row:
-            continue
-        final, trained = row["final"], row["train"]
-        shares = (
-            area(row), final["greedy"], final["acc"], final["throughout"], final["ncr"],
-            fmean(trained["acc"][-LAST:]), fmean(trained["ncr"][-LAST:]),
-        )  # fmt: skip
-        body.append(
-            (
-                f"{row['run']['seed']}", row["run"]["arm"],
-                " ".join(f"{100 * value:.1f}" for value in row["curve"]["greedy"]),
-                *(f"{value:.1%}" for value in shares),
-                f"{final['tokens']:.0f}", f"{fmean(trained['seconds']):.1f}",
-            )
-        )  # fmt: skip
-    head = (
-        "seed", "reward", f"greedy Acc by {results['settings']['curve_every']} steps, %",
-        "mean height", "greedy Acc", "sampled Acc", "right throughout", "NCR",
-        f"Acc, last {LAST} steps", "NCR in training", "tokens", "s a step",
-    )  # fmt: skip
+    for row in (row for row in results["runs"] if "final" in row):
+        final, trained, curve = row["final"], row["train"], row["curve"]
+        shares = [final[name] for name in ("greedy", "greedy_ncr", "greedy_throughout", "acc")]
+        shares += [fmean(trained[name][-LAST:]) for name in ("acc", "ncr")]
+        greedy = " ".join(f"{100 * value:.1f}" for value in curve["greedy"])
+        measured = [f"{value:.1%}" for value in (area(row), *shares)]
+        sizes = [f"{final['tokens']:.0f}", f"{fmean(trained['seconds']):.1f}"]
+        body.append([str(row["run"]["seed"]), row["run"]["arm"], greedy, *measured, *sizes])
+    every = results["settings"]["curve_every"]
+    head = ["seed", "reward", f"greedy Acc each {every} steps, %", "its mean height"]
+    head += ["final greedy Acc", "greedy NCR", "greedy right throughout", "sampled Acc"]
+    head += [f"Acc in training, last {LAST} steps", "NCR there", "tokens", "seconds a step"]
     return f"{results['machine']}, torch {results['torch']}\n\n{table(head, body, 2)}"
-
-
-def rounded(figures: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 5) for name, value in figures.items()}
-
-
-def shown(figures: dict[str, float]) -> str:
-    return " ".join(f"{name} {value:.4g}" for name, value in figures.items())
-
-
-def say(began: float, text: str) -> None:
-    print(f"[{time.monotonic() - began:.0f} s] {text}", flush=True)
-
-
-def write(path: Path, results: Results) -> None:
-    with atomic_file(path) as out:
-        out.write(json.dumps(results).encode())
 
 
 if __name__ == "__main__":

@@ -92,7 +92,6 @@ class Cache:
 
     Attributes:
         columns: (count,) where the next tokens are put.
-        seen: number of columns that they may look at.
         bias: added to the scores of (rows, 1, 1, count, seen): 0 where a key is seen, else -inf.
     """
 
@@ -100,12 +99,12 @@ class Cache:
         self.keys = torch.zeros(rows, layer.pairs, capacity, layer.width)
         self.values = torch.zeros_like(self.keys)
         self.columns = self.bias = torch.empty(0)
-        self.seen = 0
 
     def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         self.keys.index_copy_(2, self.columns, keys)
         self.values.index_copy_(2, self.columns, values)
-        return self.keys[:, :, : self.seen], self.values[:, :, : self.seen]
+        seen = self.bias.shape[-1]
+        return self.keys[:, :, :seen], self.values[:, :, :seen]
 
 
 # Each of our matrices, and those of Hugging Face's layer that lie in it.
@@ -237,16 +236,14 @@ class Sampler:
         A response that does not end is cut off at `max_tokens`.  Without a generator, which is one
         of the CPU, each token is the most likely one.
         """
-        responses: list[list[int]] = []
-        for start in range(0, len(prompts), self._rows):
-            responses += self._respond(prompts[start : start + self._rows], generator)
-        return responses
+        starts = range(0, len(prompts), self._rows)
+        parts = (self._respond(prompts[at : at + self._rows], generator) for at in starts)
+        return [response for part in parts for response in part]
 
     def _respond(
         self, prompts: Sequence[list[int]], generator: torch.Generator | None
     ) -> list[list[int]]:
-        idle = self._rows - len(prompts)
-        rows = [*prompts, *[prompts[0]] * idle]
+        rows = [*prompts, *[prompts[0]] * (self._rows - len(prompts))]
         longest = max(map(len, rows))
         ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
         pad = torch.tensor([longest - len(row) for row in rows])[:, None]
@@ -257,14 +254,11 @@ class Sampler:
         first = self._bias[..., :longest] + later
         # A padded place sees itself: a softmax over nothing would give no number.
         first.diagonal(dim1=3, dim2=4).zero_()
-        states = self._forward(
-            ids, (columns[:longest] - pad).clamp(min=0), columns[:longest], longest, first
-        )
-        self._logits.copy_(self.model.logits(states[:, -1]))
-        drawn = -torch.ones(self._drawn.shape, device="cpu")
+        self._predict(ids, (columns[:longest] - pad).clamp(min=0), columns[:longest], first)
+        self._drawn.fill_(-1)
         if generator is not None:
-            drawn = torch.rand(self._drawn.shape, generator=generator, device="cpu")
-        self._drawn.copy_(drawn)
+            shape = self._drawn.shape
+            self._drawn.copy_(torch.rand(shape, generator=generator, device="cpu"))
         self._ended.copy_(torch.arange(self._rows) >= len(prompts))
         self._place.copy_(longest - pad)
         self._column.fill_(longest)
@@ -293,28 +287,23 @@ class Sampler:
         self._tokens.index_copy_(1, self._step, chosen[:, None])
         self._ended |= chosen == self._end
         self._bias.index_fill_(-1, self._column, 0)
-        bias = self._bias[..., :seen]
-        states = self._forward(chosen[:, None], self._place, self._column, seen, bias)
-        self._logits.copy_(self.model.logits(states[:, -1]))
+        self._predict(chosen[:, None], self._place, self._column, self._bias[..., :seen])
         for counter in (self._step, self._column, self._place):
             counter += 1
 
-    def _forward(
-        self, ids: Tensor, places: Tensor, columns: Tensor, seen: int, bias: Tensor
-    ) -> Tensor:
+    def _predict(self, ids: Tensor, places: Tensor, columns: Tensor, bias: Tensor) -> None:
+        """Find the logits of the next token of each row."""
         for cache in self._caches:
-            cache.columns, cache.seen, cache.bias = columns, seen, bias
-        states: Tensor = self.model(ids, places, self._caches)
-        return states
+            cache.columns, cache.bias = columns, bias
+        self._logits.copy_(self.model.logits(self.model(ids, places, self._caches)[:, -1]))
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _captured(self, seen: int) -> Any:
         """Return a CUDA graph of `_advance`."""
-        counters = (self._step, self._column, self._place)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for counter in counters:
+            for counter in (self._step, self._column, self._place):
                 counter.zero_()
             self._advance(seen)
         torch.cuda.current_stream().wait_stream(stream)

@@ -17,7 +17,7 @@ from examples.study.grpo import EVALUATED, Policy, group_advantages, problem_ord
 from examples.study.nodes import Nodes
 from examples.study.plan import Arm
 
-from .model import Llama, Sampler, Vocabulary
+from .model import Sampler, Vocabulary
 from .problems import Example
 
 Figures = dict[str, float]
@@ -25,41 +25,25 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a run.
+    """Settings of a run; lengths are in tokens."""
 
-    Attributes:
-        longest: tokens of a prompt; longer problems are left out.
-        max_tokens: of a response.
-        rows: responses that are sampled at a time.
-        micro_batch: rows of a forward and backward pass.
-        tuned: problems to fine-tune on, and for nothing else.
-        tuning_rate, tuning_batch: learning rate and solutions of an update.
-        tuning_updates: at most.
-        look_every: updates between two looks at sampled responses.
-        target: of their Acc, at which the fine-tuning ends.
-        steps, problems, group: of GRPO; responses to a problem in a group.
-        learning_rate: of GRPO, the same for both rewards.
-        curve_every: steps between two points of the curve; the first is before step 1.
-        curve_problems, final_problems: held-out problems of a point, and of the last evaluation.
-    """
-
-    longest: int = 140
-    max_tokens: int = 200
-    rows: int = 256
-    micro_batch: int = 64
-    tuned: int = 2400
+    longest: int = 140  # of a prompt; longer problems are left out
+    max_tokens: int = 200  # of a response
+    rows: int = 256  # responses that are sampled at a time
+    micro_batch: int = 64  # rows of a forward and backward pass
+    tuned: int = 2400  # problems to fine-tune on, and for nothing else
     tuning_rate: float = 1e-4
     tuning_batch: int = 32
-    tuning_updates: int = 300
-    look_every: int = 25
-    target: float = 0.03
-    steps: int = 100
-    problems: int = 32
-    group: int = 8
-    learning_rate: float = 2e-5
-    curve_every: int = 20
-    curve_problems: int = 512
-    final_problems: int = 1024
+    tuning_updates: int = 300  # at most
+    look_every: int = 25  # updates between two looks at sampled responses
+    target: float = 0.03  # Acc of a look at which the fine-tuning ends
+    steps: int = 80
+    problems: int = 32  # of a step
+    group: int = 8  # responses to a problem
+    learning_rate: float = 2e-5  # of GRPO
+    curve_every: int = 20  # steps between two points of the curve; the first is before step 1
+    curve_problems: int = 512  # held-out problems of a point
+    final_problems: int = 1024  # all held-out problems
 
 
 SMOKE = Settings(
@@ -120,14 +104,13 @@ class Actor:
         return self.respond(problems, Arm(EVALUATED), generator)[2]
 
 
-def fine_tune(
-    actor: Actor, model: Llama, problems: Problems, settings: Settings
-) -> Iterator[Figures]:
+def fine_tune(actor: Actor, problems: Problems, settings: Settings) -> Iterator[Figures]:
     """Train on solutions until the model is right often enough; yield the figures of each look."""
+    model = actor.sampler.model
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.tuning_rate, weight_decay=0.01)
     order = problem_order(len(problems.tune), seed=0)
     generator = torch.Generator().manual_seed(0)
-    # Not the held-out ones, and looked at before they are trained on.
+    # Not the held-out ones.
     shown = problems.train[: settings.curve_problems]
     for update in range(1, settings.tuning_updates + 1):
         for group in optimizer.param_groups:

@@ -24,6 +24,7 @@ CASES = {
     ],
     # Arithmetic and answers are no markup.
     "5*3*2 = 30, (2*3)*4*(5), 2**3 + 3**2, 2 *3* 4": [],
+    "so 2*3 is 6* one, and *one of 2*3": [],
     "x * y * z and a_1 b_2 __init__": [],
     "#### 72": [],
     "+ 5\n> 3\n12 |x| 4": [],

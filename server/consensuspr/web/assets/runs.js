@@ -183,13 +183,13 @@ function groupsOf({ groups, kinds, rewards }, state, where) {
         hrefs: source.kept ? null
           : Object.keys(REACHED).map((reached) => link(["samples"], { ...where, verdict: answer, reached })),
       }))),
-    bars("rewards", "Rewards", "samples by answer; penalties included", TENTHS, "reward, from this value to the next", ANSWERS.map((answer) => ({
+    rewards.length && bars("rewards", "Rewards", "samples by answer; penalties included", TENTHS, "reward, from this value to the next", ANSWERS.map((answer) => ({
       name: answer, look: answer, y: TENTHS.map((_, at) => rewards
         .filter((row) => row.verdict === answer && Math.max(0, Math.min(9, row.tenth)) === at)
         .reduce((sum, row) => sum + row.samples, 0)),
     }))),
   ];
-  return [h("div.charts", specs.map((spec) => chart(spec))), ...tables, byKind].map((part) => h("section", part));
+  return [h("div.charts", specs.filter((spec) => spec).map((spec) => chart(spec))), ...tables, byKind].map((part) => h("section", part));
 }
 
 /** Return a warning if a run was scored with several reward formulas, else null. */
