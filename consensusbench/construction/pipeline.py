@@ -436,7 +436,7 @@ def read_run(folder: Path) -> Iterator[Row]:
     a dataset made of them would spoil validation.
 
     Raises:
-        InputError: the folder holds no score log.
+        InputError: the folder has no score log.
     """
     for batch in LogReader(folder, _RUN_COLUMNS).read():
         for row in batch.filter(pc.is_valid(batch.column("response"))).to_pylist():

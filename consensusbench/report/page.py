@@ -56,11 +56,10 @@ _MEANING = {
     Status.INTERNAL: "an internal error while scoring; neither Acc nor NCR",
 }
 _RESULTS_NOTE = (
-    "Acc: share of right answers. NCR: mean share of a problem's nodes that a rollout reaches; w/o "
-    "final: without the nodes that state the answer. TPN: tokens per reached node. D_NCR: mean NCR "
-    "of right rollouts minus that of wrong ones. AUROC: probability that a right rollout has a "
-    "higher NCR than a wrong one (chance: 50 %). AUCPR: average precision (chance: the prevalence, "
-    "which is the share of right rollouts)."
+    "Acc: share of right answers. NCR: mean share of a problem's nodes that a rollout reaches. "
+    "TPN: tokens per reached node. D_NCR: mean NCR of right rollouts minus that of wrong ones. "
+    "AUROC: probability that a right rollout has a higher NCR than a wrong one (chance: 50 %). "
+    "AUCPR: average precision (chance: the share of right rollouts)."
 )
 # The definition of each class, with its thresholds.
 _CLASSES = {

@@ -64,8 +64,8 @@ def test_an_impossible_output_is_rejected_at_once(
     assert {path.name: path.read_text() for path in folder.iterdir()} == before
 
 
-ROLLOUTS_GIVEN = "holds rollouts where a dataset is expected: give the dataset here"
-PROBLEMS_GIVEN = "holds problems of a dataset where rollouts are expected: give the rollouts here"
+ROLLOUTS_GIVEN = "is a file of rollouts; give a dataset here"
+PROBLEMS_GIVEN = "is a dataset; give a file of rollouts here"
 
 
 @pytest.mark.parametrize(

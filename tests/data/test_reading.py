@@ -178,7 +178,7 @@ def test_a_file_of_bad_rows_only_is_bad_even_when_skipping(tmp_path: Path) -> No
         (
             [{"problem_id": "a"}, b"", {"problem_id": "a"}],
             3,
-            "problem_id 'a' is already that of line 1",
+            "problem_id 'a' repeats that of line 1",
             ["a"],
         ),
         (

@@ -115,7 +115,7 @@ def test_penalties_count_and_a_servers_log_has_none(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no score log"):
+    with pytest.raises(InputError, match="has no score log"):
         read_curve(tmp_path, None)
 
 

@@ -84,7 +84,7 @@ def test_a_file_without_any_row_left_is_one_sentence(
     logged(tmp_path)
     damage(tmp_path, "null key")
     assert main(["curves", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.endswith("no sample is logged\n")
+    assert capsys.readouterr().err.endswith("the score log has no sample\n")
 
 
 def test_a_file_that_is_still_being_copied_is_read_once_it_is_whole(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_missing_or_unwritable_log_is_an_error(tmp_path: Path) -> None:
         ScoreLog(tmp_path / "file", "trainer")
     ScoreLog(tmp_path, "server").close()
     assert files(tmp_path) == []
-    with pytest.raises(InputError, match="holds no score log"):
+    with pytest.raises(InputError, match="has no score log"):
         LogReader(tmp_path)
     with pytest.raises(InputError, match=r"no column 'text'; it has key, time,"):
         LogReader(tmp_path, ["text"], following=True)

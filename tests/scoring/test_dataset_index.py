@@ -419,7 +419,7 @@ def test_a_bad_row_or_the_dataset_as_target_changes_nothing(tmp_path: Path) -> N
     before = dataset.read_bytes()
     link = tmp_path / "link.index"
     link.symlink_to(dataset)
-    with pytest.raises(InputError, match="is the dataset itself, which would be lost"):
+    with pytest.raises(InputError, match="would replace the dataset itself"):
         derive_dataset(dataset, link)
     link.unlink()
     with pytest.raises(DataError, match=":5: problem_id must be a string"):

@@ -110,7 +110,7 @@ def test_what_the_policy_wrote(completion: Any, text: str) -> None:
 
 @pytest.mark.parametrize("completion", [None, 7, ["so 4"], {"role": "assistant"}])
 def test_what_is_no_completion(completion: Any) -> None:
-    with pytest.raises(InputError, match="a completion must be a text or a list of messages"):
+    with pytest.raises(InputError, match="a completion must be a string or a list of messages"):
         said_by_policy(completion)
 
 

@@ -156,7 +156,7 @@ class WholeFile:
         first = self._line_of.setdefault(problem.problem_id, line)
         if first != line:
             shown = problem.problem_id[:80]
-            raise DataError(name, line, f"problem_id {shown!r} is already that of line {first}")
+            raise DataError(name, line, f"problem_id {shown!r} repeats that of line {first}")
         if problem.answer_rule is None:
             return
         self._rule = self._rule or (problem.answer_rule, line)

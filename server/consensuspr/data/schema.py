@@ -146,12 +146,10 @@ def check_rollout(row: Row, path: str = "<row>", line: int | None = None) -> Row
 
 # For a user who gives the wrong one of the two files.
 ROLLOUTS_FOR_PROBLEMS = (
-    "holds rollouts where a dataset is expected: give the dataset here, whose rows have "
-    "problem_id and nodes"
+    "is a file of rollouts; give a dataset here (rows with problem_id and nodes)"
 )
 PROBLEMS_FOR_ROLLOUTS = (
-    "holds problems of a dataset where rollouts are expected: give the rollouts here, whose rows "
-    "have problem_id and response"
+    "is a dataset; give a file of rollouts here (rows with problem_id and response)"
 )
 
 

@@ -95,7 +95,7 @@ class LogReader:
                 f"a score log has no column {unknown[0]!r}; it has {', '.join(SCHEMA.names)}"
             )
         if not following and not log_files(self.run):
-            empty = "holds no score log (scores/*.parquet)"
+            empty = "has no score log (scores/*.parquet)"
             raise InputError(f"{run}: {empty if run.exists() else 'no such file or directory'}")
         self.left_out: dict[str, str] = {}
         self.withdrawn: dict[str, Numbers] = {}

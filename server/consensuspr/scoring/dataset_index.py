@@ -323,7 +323,7 @@ def derive_dataset(
     """
     if os.fspath(target).lower().endswith(PREPARED_SUFFIX):
         if os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
-            raise InputError(f"{os.fspath(target)}: is the dataset itself, which would be lost")
+            raise InputError(f"{os.fspath(target)}: would replace the dataset itself")
         with atomic_file(target) as stream:
             return _build(source, stream, "missing", on_error, processes, again, progress)
     read, derived = ReadReport(), DeriveReport()

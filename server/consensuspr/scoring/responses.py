@@ -120,7 +120,7 @@ def said_by_policy(completion: Any) -> str:
         return without_other_turns(completion)
     if not isinstance(completion, Sequence) or not all(isinstance(m, Mapping) for m in completion):
         raise InputError(
-            f"a completion must be a text or a list of messages, got {str(completion)[:80]!r}"
+            f"a completion must be a string or a list of messages, got {str(completion)[:80]!r}"
         )
     own = [message for message in completion if message.get("role") == "assistant"]
     return "\n".join(part for message in own for part in _parts(message))

@@ -226,8 +226,6 @@ class RewardSpec:
                 return f"{self.alpha:g} · Acc + {1 - self.alpha:g} · NCR"
             case RewardKind.MAX:
                 return "max(Acc, NCR)"
-            case RewardKind.CURRICULUM if epoch is None:
-                return f"NCR, from epoch {self.switch_epoch} Acc (curriculum)"
             case RewardKind.CURRICULUM:
                 if epoch is None:
                     return f"NCR, from epoch {self.switch_epoch} Acc (curriculum)"

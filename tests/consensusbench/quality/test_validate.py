@@ -313,7 +313,7 @@ def test_good_rows_come_through_and_bad_ones_are_told(tmp_path: Path) -> None:
         (5, "c"),
     ]
     assert "is not JSON" in reported[0].message
-    assert "is already that of line 1" in reported[1].message
+    assert "repeats that of line 1" in reported[1].message
     assert "differs from 'auto' of line 1" in reported[2].message
 
 
@@ -323,7 +323,7 @@ def test_good_rows_come_through_and_bad_ones_are_told(tmp_path: Path) -> None:
         (None, "no such file"),
         ("", "is empty"),
         ("this is\nno dataset\n", "is not a dataset: no line is a row"),
-        ('{"problem_id": "p", "response": "r"}', "holds rollouts where a dataset is expected"),
+        ('{"problem_id": "p", "response": "r"}', "is a file of rollouts; give a dataset here"),
     ],
 )
 def test_a_file_that_is_not_a_dataset_stops(

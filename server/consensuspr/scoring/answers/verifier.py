@@ -155,7 +155,7 @@ class AnswerVerifier:
         """
         if len(ground_truths) != len(responses):
             raise InputError(
-                f"{len(ground_truths)} ground truths do not go with {len(responses)} responses"
+                f"got {len(ground_truths)} ground truths for {len(responses)} responses"
             )
         rule = _known_rule(rule)
         found = [
