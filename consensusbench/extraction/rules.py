@@ -439,9 +439,12 @@ def _is_name(side: Expression) -> bool:
 
 _NUMBER = r"\d{1,18}(?:\.\d{1,9})?"
 _WORD = r"[a-z][a-z'-]{1,31}"
-_AFTER = re.compile(rf"(?<![\w.,/*+^√-])({_NUMBER}) ({_WORD})(?: ({_WORD}))?(?![\w'-])")
+# A word before a relation is the name of what follows, and no unit: 14 xy=45.
+_AFTER = re.compile(rf"(?<![\w.,/*+^√-])({_NUMBER}) ({_WORD})(?: ({_WORD}))?(?![\w'=<>≤≥≈≡≠-])")
 _BEFORE = re.compile(rf"(?<![\w'-])({_WORD}) ({_NUMBER})(?![\w/*+^=√-]|\.\d|,\d)")
 _BARE = re.compile(rf"(?<![\w.])({_NUMBER})(?!\w|\.\d)")
+# Also that of a row in LaTeX, and of the cell of a table.
+_LINE_END = re.compile(r"\n|\r|\\\\|\|")
 
 # Any text may contain "1 use" or "2 possibilities".
 MIN_COUNTED = 3
@@ -457,7 +460,7 @@ class Phrase(NamedTuple):
 
     Attributes:
         words: the phrase in normal form.
-        position: place of its first mention, as a share of the normal form.
+        position: place of its first mention, as a share of the normal forms of all lines.
     """
 
     value: Fraction
@@ -472,7 +475,8 @@ def read_phrases(response: str, limit: int) -> list[Phrase]:
     Args:
         limit: numbers that are read of each kind: with a word behind, with a word before, alone.
     """
-    normal = normalize(prose_of(response))
+    # No phrase goes on behind the end of a line, which is a blank in the normal form.
+    normal = "\n".join(map(normalize, _LINE_END.split(prose_of(response))))
     found: dict[str, Phrase] = {}
 
     def add(number: str, words: str, start: int, is_bare: bool = False) -> None:
