@@ -56,7 +56,7 @@ from consensuspr.data import Problem, Row
 from consensuspr.settings import check_fields
 
 # Increase it whenever the same rollouts may give other candidates.
-RULES_VERSION = "4"
+RULES_VERSION = "5"
 
 
 AtLeastOne: TypeAlias = Annotated[int, Field(ge=1)]
@@ -228,6 +228,7 @@ class Conclusion(NamedTuple):
             wording and no conclusion.
         chain: number of the chain that it stands in, counted through the rollout.
         position: of its first mention in the response, from 0 to 1.
+        operands: numbers that stand in it beside its value.
     """
 
     kind: ConclusionKind
@@ -238,6 +239,7 @@ class Conclusion(NamedTuple):
     wording: str
     position: float
     renamed: int = 0
+    operands: frozenset[Fraction] = frozenset()
 
 
 def read_conclusions(rollout: CorrectRollout, settings: RulesSettings) -> list[Conclusion]:
@@ -357,7 +359,8 @@ def _conclusions(link: Link, chain: int, wording: str, position: float) -> Itera
         return
     if kind is ConclusionKind.FORMULA and is_worded:
         return
-    yield Conclusion(kind, structure, value, is_worded, chain, wording, position, renamed)
+    operands = _numbers_in(link.text) - {value}
+    yield Conclusion(kind, structure, value, is_worded, chain, wording, position, renamed, operands)
 
 
 # A line break was lost: 10x=8.4444…now.
@@ -439,9 +442,12 @@ def _is_name(side: Expression) -> bool:
 
 _NUMBER = r"\d{1,18}(?:\.\d{1,9})?"
 _WORD = r"[a-z][a-z'-]{1,31}"
-_AFTER = re.compile(rf"(?<![\w.,/*+^√-])({_NUMBER}) ({_WORD})(?: ({_WORD}))?(?![\w'-])")
+# A word before a relation is the name of what follows, and no unit: 14 xy=45.
+_AFTER = re.compile(rf"(?<![\w.,/*+^√-])({_NUMBER}) ({_WORD})(?: ({_WORD}))?(?![\w'=<>≤≥≈≡≠-])")
 _BEFORE = re.compile(rf"(?<![\w'-])({_WORD}) ({_NUMBER})(?![\w/*+^=√-]|\.\d|,\d)")
 _BARE = re.compile(rf"(?<![\w.])({_NUMBER})(?!\w|\.\d)")
+# Also that of a row in LaTeX, and of the cell of a table.
+_LINE_END = re.compile(r"\n|\r|\\\\|\|")
 
 # Any text may contain "1 use" or "2 possibilities".
 MIN_COUNTED = 3
@@ -457,12 +463,10 @@ class Phrase(NamedTuple):
 
     Attributes:
         words: the phrase in normal form.
-        position: place of its first mention, as a share of the normal form.
     """
 
     value: Fraction
     words: str
-    position: float
     is_bare: bool
 
 
@@ -472,26 +476,27 @@ def read_phrases(response: str, limit: int) -> list[Phrase]:
     Args:
         limit: numbers that are read of each kind: with a word behind, with a word before, alone.
     """
-    normal = normalize(prose_of(response))
+    # No phrase goes on behind the end of a line, which is a blank in the normal form.
+    normal = "\n".join(map(normalize, _LINE_END.split(prose_of(response))))
     found: dict[str, Phrase] = {}
 
-    def add(number: str, words: str, start: int, is_bare: bool = False) -> None:
+    def add(number: str, words: str, is_bare: bool = False) -> None:
         value = Fraction(number)
         if words not in found and (value.denominator > 1 or value >= MIN_COUNTED):
-            found[words] = Phrase(value, words, start / len(normal), is_bare)
+            found[words] = Phrase(value, words, is_bare)
 
     for match in islice(_AFTER.finditer(normal), limit):
         number, noun, second = match.groups()
         if noun not in STOP_WORDS and not noun.endswith("ly"):  # 36 equally
-            add(number, f"{number} {noun}", match.start())
+            add(number, f"{number} {noun}")
         elif noun == "per" and second is not None:
-            add(number, f"{number} {noun} {second}", match.start())
+            add(number, f"{number} {noun} {second}")
     for match in islice(_BEFORE.finditer(normal), limit):
         if match[1] not in STOP_WORDS and not is_small(Fraction(match[2])):
-            add(match[2], match[0], match.start())
+            add(match[2], match[0])
     for match in islice(_BARE.finditer(normal), limit):
         if is_distinctive(match[1]):
-            add(match[1], match[1], match.start(), is_bare=True)
+            add(match[1], match[1], is_bare=True)
     return list(found.values())
 
 
@@ -511,7 +516,11 @@ def is_distinctive(number: str) -> bool:
 
 def numbers_of(text: str) -> frozenset[Fraction]:
     """Return the numbers of the normal form of a text."""
-    return frozenset(Fraction(number) for number in re.findall(_NUMBER, normalize(text)))
+    return _numbers_in(normalize(text))
+
+
+def _numbers_in(normal: str) -> frozenset[Fraction]:
+    return frozenset(map(Fraction, re.findall(_NUMBER, normal)))
 
 
 # Clusters: statements of several rollouts that conclude the same.
@@ -554,8 +563,10 @@ class _Statement:
     kind: ConclusionKind
     value: Hashable | None
     is_worded: bool
+    operands: frozenset[Fraction]
     wordings: Counter[str] = field(default_factory=Counter)
     places: dict[int, set[int]] = field(default_factory=dict)  # rollout -> its chains
+    uses: Counter[Hashable] = field(default_factory=Counter)  # see _uses; how often
 
 
 def cluster(read: Sequence[Sequence[Conclusion]]) -> list[Cluster]:
@@ -577,8 +588,9 @@ def cluster(read: Sequence[Sequence[Conclusion]]) -> list[Cluster]:
 def add_phrases(clusters: Iterable[Cluster], read: Sequence[Sequence[Phrase]]) -> list[Cluster]:
     """Give the phrases of each rollout to the cluster of their value.
 
-    If several clusters give a value, the best supported one is the likeliest.  A digit with a
-    word needs two rollouts: "7 days" may be any week.
+    If several clusters give a value, a phrase belongs to the one that most of its writers state,
+    and of equals to the best supported.  A digit with a word needs two rollouts: "7 days" may be
+    any week.
 
     Args:
         clusters: result of :func:`cluster`, best supported first; changed in place.
@@ -586,23 +598,25 @@ def add_phrases(clusters: Iterable[Cluster], read: Sequence[Sequence[Phrase]]) -
     Returns:
         Clusters of bare numbers that no formula gives.
     """
-    owners: dict[Fraction, Cluster] = {}
+    owners: dict[Fraction, list[Cluster]] = {}
     for known in clusters:
         if isinstance(known.value, Fraction):
-            owners.setdefault(known.value, known)
+            owners.setdefault(known.value, []).append(known)
     alone: dict[Fraction, Cluster] = {}
-    written = Counter(phrase.words for phrases in read for phrase in phrases)
+    writers: dict[Phrase, list[int]] = {}
     for index, phrases in enumerate(read):
         for phrase in phrases:
-            if is_small(phrase.value) and written[phrase.words] < MIN_WRITTEN:
-                continue
-            owner = owners.get(phrase.value)
-            if owner is not None:
-                owner.phrases[phrase.words] += 1
-            elif phrase.is_bare:
-                own = alone.setdefault(phrase.value, Cluster(phrase.value))
-                own.wordings[phrase.words] += 1
-                own.rollouts.add(index)
+            writers.setdefault(phrase, []).append(index)
+    for phrase, indices in writers.items():
+        if is_small(phrase.value) and len(indices) < MIN_WRITTEN:
+            continue
+        if ways := owners.get(phrase.value):
+            owner = max(ways, key=lambda one: len(one.rollouts.intersection(indices)))
+            owner.phrases[phrase.words] += len(indices)
+        elif phrase.is_bare:
+            own = alone.setdefault(phrase.value, Cluster(phrase.value))
+            own.wordings[phrase.words] += len(indices)
+            own.rollouts.update(indices)
     return sorted(alone.values(), key=_by_support)
 
 
@@ -614,13 +628,28 @@ def _statements(read: Sequence[Sequence[Conclusion]]) -> list[_Statement]:
             names = [conclusion.structure, *([conclusion.renamed] if conclusion.renamed else [])]
             known = next((statements[name] for name in names if name in statements), None)
             if known is None:
-                known = _Statement(conclusion.kind, conclusion.value, conclusion.is_worded)
+                known = _Statement(
+                    conclusion.kind, conclusion.value, conclusion.is_worded, conclusion.operands
+                )
                 found.append(known)
             for name in names:
                 statements.setdefault(name, known)
             known.wordings[conclusion.wording] += 1
             known.places.setdefault(index, set()).add(conclusion.chain)
+        uses = _uses(conclusions)
+        for conclusion in conclusions:
+            if conclusion.kind is ConclusionKind.COMPUTED and conclusion.value in uses:
+                statements[conclusion.structure].uses.update(uses[conclusion.value])
     return found
+
+
+def _uses(conclusions: Sequence[Conclusion]) -> dict[Hashable, set[Hashable]]:
+    """Return for each number the statements of a rollout that use it, and their other numbers."""
+    uses: dict[Hashable, set[Hashable]] = {}
+    for one in conclusions:
+        for number in one.operands:
+            uses.setdefault(number, set()).update([one.structure], one.operands - {number})
+    return uses
 
 
 def _alternatives(statements: list[_Statement]) -> list[list[_Statement]]:
@@ -628,10 +657,15 @@ def _alternatives(statements: list[_Statement]) -> list[list[_Statement]]:
     ranked = sorted(statements, key=lambda one: (-len(one.places), -one.wordings.total()))
     groups: list[list[_Statement]] = []
     for statement in ranked[:MAX_ALTERNATIVES]:
-        for group in groups:
-            if all(_may_be_one(statement, other) for other in group):
-                group.append(statement)
-                break
+        fitting = [
+            group for group in groups if all(_may_be_one(statement, other) for other in group)
+        ]
+        if fitting:
+            # The best supported way, but for a name that stands in the chain of another one.
+            nearest = max(
+                fitting, key=lambda group: any(_share_chain(statement, one) for one in group)
+            )
+            nearest.append(statement)
         else:
             groups.append([statement])
     return groups + [[statement] for statement in ranked[MAX_ALTERNATIVES:]]
@@ -642,7 +676,23 @@ def _may_be_one(statement: _Statement, other: _Statement) -> bool:
         return True  # x=30 behind 60/2=30
     shared = statement.places.keys() & other.places.keys()
     apart = sum(not statement.places[index] & other.places[index] for index in shared)
-    return apart <= MAX_TOGETHER * min(len(statement.places), len(other.places))
+    if apart > MAX_TOGETHER * min(len(statement.places), len(other.places)):
+        return False
+    # 48+24=72 muffins, and 24*3=72 dollars: what follows a small value tells which it is.
+    rarer, usual = sorted((statement, other), key=lambda one: len(one.places))
+    is_small = isinstance(statement.value, Fraction) and not is_telling(statement.value)
+    if not (is_small and rarer.uses and usual.uses):
+        return True
+    if rarer.operands <= usual.operands or usual.operands <= rarer.operands:  # 4+4+4=12, 3*4=12
+        return True
+    most = max(rarer.uses.values())
+    likely = (use for use, count in rarer.uses.items() if count == most)
+    return any(use in usual.uses for use in likely) or _share_chain(statement, other)
+
+
+def _share_chain(statement: _Statement, other: _Statement) -> bool:
+    shared = statement.places.keys() & other.places.keys()
+    return any(statement.places[index] & other.places[index] for index in shared)
 
 
 def _as_cluster(statements: Sequence[_Statement]) -> Cluster:

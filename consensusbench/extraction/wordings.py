@@ -103,6 +103,8 @@ _LETTERS: Final = re.compile(
 )
 _LONG_NAME: Final = re.compile(r"(?<![A-Za-z])(?!sin|cos|tan|log)[A-Za-z]{4,}| ")
 _SMALL: Final = re.compile(r"-?\d{1,2}")
+_PRODUCT: Final = re.compile(rf"{_NUMBER.pattern}(?:\*{_NUMBER.pattern})+")
+_SUM: Final = re.compile(rf"{_NUMBER.pattern}(?:\+{_NUMBER.pattern})+")
 _CALL: Final = re.compile(
     r"(?:[A-Za-z]{1,4}'?(?:_\w{1,4})?\([^()A-Za-z]{1,40}\)|(?:sin|cos|tan|log|ln)[\w^*π.]{1,40})"
 )
@@ -202,6 +204,8 @@ class _Kind(StrEnum):
     CALL = "call"  # h(1/4)
     COMPOUND = "compound"  # a^2+2ab
     CLOSED = "closed"  # C(4,4)
+    PRODUCT = "product"  # 24*3
+    SUM = "sum"  # 48+24, and not 24+24+24
 
 
 # Two sides of these kinds share a whole value below the limit by chance.
@@ -213,6 +217,7 @@ _BY_CHANCE: Final = {
     (_Kind.CALL, _Kind.CLOSED): 2,
     (_Kind.CLOSED, _Kind.LETTER): 2,
     (_Kind.CLOSED, _Kind.COMPOUND): 2,
+    (_Kind.PRODUCT, _Kind.SUM): 100,
 }  # fmt: skip
 # Wordings of one node that are compared with each other.
 _MAX_COMPARED: Final = 24
@@ -235,9 +240,9 @@ class _Small(NamedTuple):
 def merged_values(wordings: Sequence[str]) -> tuple[str, str] | None:
     """Return two wordings of one node that share only a small value, or None.
 
-    Examples are ``u=0`` and ``h(1/4)=0``, or ``p=27`` and ``a^2+2ab=27``.  Two computations are
-    not, because they may be two ways to one conclusion.  Nor are a computation and a letter, or
-    one equation with other letters.
+    Examples are ``u=0`` and ``h(1/4)=0``, ``p=27`` and ``a^2+2ab=27``, or ``48+24=72`` and
+    ``24*3=72``.  Other computations are not, because they may be two ways to one conclusion.  Nor
+    are a computation and a letter, or one equation with other letters.
     """
     found = [small for small in map(_small, wordings) if small is not None]
     for a, b in combinations(found[:_MAX_COMPARED], 2):
@@ -283,7 +288,12 @@ def _small(wording: str) -> _Small | None:
 
 def _kind_of(text: str, side: Side) -> _Kind | None:
     if side.is_closed:
-        return _Kind.CLOSED if re.search("[C!]", text) else None
+        if re.search("[C!]", text):
+            return _Kind.CLOSED
+        if _PRODUCT.fullmatch(text):
+            return _Kind.PRODUCT
+        is_sum = _SUM.fullmatch(text) and len({*text.split("+")}) > 1
+        return _Kind.SUM if is_sum else None
     if _CALL.fullmatch(text):
         return _Kind.CALL
     return _Kind.LETTER if _LETTERS.fullmatch(text) else _Kind.COMPOUND

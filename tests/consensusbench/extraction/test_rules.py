@@ -190,6 +190,13 @@ def test_any_response_is_read(response: str) -> None:
         ("In all 2.5 km and 30/2 km", ["2.5 km"]),
         ("`30 minutes`", ["30 minutes"]),
         ("```\n30 minutes\n```", []),
+        # A phrase ends where its line or sentence does, and the name of a quantity is no unit.
+        ("a = 72\nIncome: 72*3 = 216\n\nProfit", []),
+        ("x + y = 14\nxy = 45", []),
+        (r"x + y = 14 \\ xy", []),
+        ("| 72 | loaves |", []),
+        ("so 14 xy = 45", []),
+        ("He has 72. Loaves", []),
         ("", []),
     ],
 )
@@ -238,6 +245,21 @@ def clusters_of(*responses: str) -> list[Cluster]:
         # A rollout that computes a value twice shows two steps; a chain is one.
         ([BOTH, BOTH, "2*4=8"], [{"2*4=8"}, {"5+3=8"}]),
         ([CHAIN, CHAIN], [{"30+40=70"}]),
+        # Muffins and dollars: what uses a small value tells whether it is the same.
+        (
+            ["48+24=72, 72*3=216", "24*3=72, 144+72=216"],
+            [{"72*3=216", "144+72=216"}, {"24*3=72"}, {"48+24=72"}],
+        ),
+        (
+            ["3*4=12, 12-5=7", "4+4+4=12, 1+12=13"],
+            [{"3*4=12", "4+4+4=12"}, {"1+12=13"}, {"12-5=7"}],
+        ),
+        (["2*6=12, 12-5=7", "3+9=12, 12-5=7"], [{"12-5=7"}, {"2*6=12", "3+9=12"}]),
+        # A name belongs to the way in whose chain it stands.
+        (
+            ["48+24=72, 72*3=216", "48+24=72, 72*3=216", "Tuesday=24*3=72, 144+72=216"],
+            [{"72*3=216", "144+72=216"}, {"48+24=72"}, {"24*3=72", "Tuesday = 72"}],
+        ),
         # An assignment says what the computation behind it says, unless its value is small.
         (["616/4=154, so x=154"] * 2, [{"616/4=154", "x=154"}]),
         (["60/2=30, so x=30"] * 2, [{"60/2=30"}, {"x=30"}]),
@@ -275,6 +297,11 @@ def phrased(*responses: str) -> tuple[list[Cluster], list[Cluster]]:
         # A digit with a word needs two rollouts.
         (["14/2=7", "A week has 7 days."], {}),
         (["14/2=7", "A week has 7 days.", "So it takes 7 days.", "14/2=7"], {"7 days": 2}),
+        # Of two conclusions that of its writers.
+        (
+            ["48+24=72 rolls, 72*3=216", *["48+24=72"] * 2, "24*3=72 euros, 144+72=216"],
+            {"72 rolls": 1},
+        ),
     ],
 )
 def test_a_phrase_joins_the_best_supported_conclusion_of_its_value(
