@@ -31,11 +31,10 @@ def test_marks_hits_names_nodes_and_shows_the_sum(run: Run, problems: Path, roll
     assert "1 ✓ total 4*12=48 statement" in lines
     assert "2 ✗ rest (final answer) not found: 48-39=9" in lines
     assert "NCR 0.500 = 1 of 2 nodes" in lines
-    allowed = "value stated of 12 allowed, 5 numbers written of 26"
-    assert f"Guard 1.000: 1 {allowed}" in lines
+    assert "Guard 1.000: 1 result of calculations (max 12), 5 numbers (max 26)" in lines
     assert "TPN 10.0 tokens per node" in lines
     assert "Reward 0.250 = 0.5 · Acc + 0.5 · NCR" in lines
-    assert any(line.startswith("Acc 0 (answer '10'") for line in lines)
+    assert "Acc 0 (answer '10', expected '9')" in lines
 
 
 EQUATIONS = [
@@ -207,6 +206,13 @@ def test_bad_usage(
     assert done.code == 2
     assert message in done.err
     assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["explain", "curves", "replay"])
+def test_a_path_that_does_not_exist_has_one_message(run: Run, tmp_path: Path, command: str) -> None:
+    done = run(command, tmp_path / "nope")
+    message = f"consensuspr: error: {tmp_path / 'nope'}: no such file or directory\n"
+    assert (done.code, done.err) == (2, message)
 
 
 @pytest.mark.parametrize(

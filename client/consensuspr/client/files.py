@@ -40,16 +40,22 @@ MEASURES = ("acc", "ncr", "tpn", "reward", "ncr_raw")
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A client, the dataset to use, and a function from problem ids to data sources."""
+    """A client, the dataset to use, and what is known of a problem by its id."""
 
     client: BlockingClient
     dataset_name: str | None
     source_of: Callable[[str], str | None]
+    truth_of: Callable[[str], str | None] = lambda problem_id: None
 
     def data_source(self, row: Row) -> str | None:
         """Return the data source of a rollout, its problem's if the rollout has none."""
         source: str | None = row.get("data_source")
         return source or self.source_of(row["problem_id"])
+
+    def ground_truth(self, row: Row) -> str | None:
+        """Return the ground truth of a rollout, its problem's if the rollout has none."""
+        truth: str | None = row.get("ground_truth")
+        return truth if truth and not truth.isspace() else self.truth_of(row["problem_id"])
 
 
 @contextmanager
@@ -76,7 +82,7 @@ def connect(
         from consensuspr.client import LocalClient
 
         with LocalClient(dataset, timeout_s=timeout_s) as local:
-            yield Connection(local, None, local.data_source)
+            yield Connection(local, None, local.data_source, local.ground_truth)
         return
     from consensuspr.client import RewardClient
 
@@ -95,7 +101,7 @@ def connect(
         index = DatasetIndex.load(dataset)
         for served_dataset in served:
             if served_dataset.digest == index.digest:
-                yield Connection(remote, served_dataset.name, index.data_source)
+                yield Connection(remote, served_dataset.name, index.data_source, index.ground_truth)
                 return
         held = ", ".join(f"{each.name} ({each.digest[:19]}…)" for each in served)
         raise InputError(
