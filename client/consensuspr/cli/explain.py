@@ -6,7 +6,8 @@ import heapq
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from consensuspr.client.files import Connection
     from consensuspr.data import Row
     from consensuspr.scoring import Explanation, Score
-    from consensuspr.scoring.types import NodeExplanation, ScoreOptions
+    from consensuspr.scoring.types import ScoreOptions
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,11 @@ _FOUND = {
     "code": "found as a value in code",
     "equation": "found as an equal equation",
 }
+# A number, with separators of thousands as prose and LaTeX write them.
+_NUMBER = re.compile(r"\d+(?:(?:,|\{,\}|\\,)\d{3}(?!\d))*(?:\.\d+)?", re.ASCII)
+# A side of an equation that is a number, with a unit or without.
+_RESULT = re.compile(rf"[\s$]*({_NUMBER.pattern})[^\d/*^+-]*", re.ASCII)
+_SEPARATORS = str.maketrans("", "", "{},\\")
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
@@ -122,7 +128,7 @@ def explain(
     Samples of a run are scored with the settings and the dataset of the run. Samples without a
     score come first.
     """
-    from consensuspr.client.files import connect
+    from consensuspr.client.files import connect, reward_in_training
 
     names = {
         "rollout_id": rollout_id, "problem_id": problem, "step": step, "split": split,
@@ -164,6 +170,14 @@ def explain(
             full=settings.full,
             expected=sample["ground_truth"],
         )
+        if not is_run and settings.unanswered is None:
+            trained = reward_in_training(response, explanation.score, explanation.identity)
+            if trained is not None:
+                console.print(
+                    f"In training the reward would be {trained:.3f}: the response has no marked"
+                    ' answer, and unanswered is "zero" there',
+                    markup=False,
+                )
         for line in _trained_on(sample):
             console.print(line, markup=False)
 
@@ -320,7 +334,7 @@ def print_explanation(
     marked = mark_hits(response, marks, brackets=not coloured, full=full)
     console.print(marked, soft_wrap=not console.record, end="\n\n")
     if explanation.nodes:
-        console.print(_node_table(explanation.nodes, response, full))
+        console.print(_node_table(explanation, response, full))
         console.print()
     for name, text in _score_lines(explanation, response, expected):
         console.print(Text.assemble((f"{name:7}", "bold"), text))
@@ -369,14 +383,16 @@ def _append_gap(text: Text, skipped: int) -> None:
         text.append(f"\n⋯ {skipped:,} characters not shown ⋯\n", style="dim")
 
 
-def _node_table(nodes: Sequence[NodeExplanation], response: str, full: bool) -> Table:
+def _node_table(explanation: Explanation, response: str, full: bool) -> Table:
+    start = scored_from(response) if explanation.identity.reward.after_think else 0
+    values = {_number(each) for each in _NUMBER.findall(response, start)}
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Node", justify="right", no_wrap=True)
     table.add_column("")
     table.add_column("What it states", overflow="fold")
     table.add_column("Expression", overflow="fold")
     table.add_column("By", no_wrap=True)
-    for number, node in enumerate(nodes, start=1):
+    for number, node in enumerate(explanation.nodes, start=1):
         label = one_line(node.label or (node.expressions[0] if node.expressions else ""), 100)
         remarks = ["final answer"] * node.is_final + ["does not count"] * (not node.counts)
         found = Text(one_line(node.expression))
@@ -389,7 +405,8 @@ def _node_table(nodes: Sequence[NodeExplanation], response: str, full: bool) -> 
             shown = " | ".join(one_line(text, 1000 if full else 40) for text in texts)
             hidden = len(node.expressions) - len(texts)
             ending = f" | {hidden} more" if hidden else ""
-            found = Text(f"not found: {shown}{ending}", style="dim")
+            hint = _value_without_calculation(node.expressions, values)
+            found = Text(f"not found: {shown}{ending}{hint}", style="dim")
         table.add_row(
             Text(f" {number} ", style=node_style(number) if node.matched else "dim"),
             Text("✓", style="green") if node.matched else Text("✗", style="red"),
@@ -398,6 +415,20 @@ def _node_table(nodes: Sequence[NodeExplanation], response: str, full: bool) -> 
             Text(node.channel),
         )
     return table
+
+
+def _value_without_calculation(expressions: Iterable[str], values: Container[float]) -> str:
+    """Return a hint if the result of a calculation is among the numbers of the response."""
+    for expression in expressions:
+        left, _, right = expression.rpartition("=")
+        result = _RESULT.fullmatch(right)
+        if result and len(_NUMBER.findall(left)) > 1 and _number(result[1]) in values:
+            return f" (the value {result[1]} occurs, but not this calculation)"
+    return ""
+
+
+def _number(text: str) -> float:
+    return float(text.translate(_SEPARATORS))
 
 
 def _score_lines(

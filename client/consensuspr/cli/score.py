@@ -237,6 +237,12 @@ def _print(
             f" {mean_text(overall.means['ncr_raw'], overall.rollouts, '.1%')}",
             markup=False,
         )
+    if summary.lower_in_training and settings.unanswered is None:
+        console.print(
+            f"in training {count_of(summary.lower_in_training, 'rollout')} would get a lower"
+            ' reward: no marked answer, and unanswered is "zero" there',
+            markup=False,
+        )
     if read.skipped:
         console.print(f"{count_of(read.skipped, 'bad row')} skipped", style="yellow")
     rate = overall.rollouts / max(elapsed_s, 1e-9)
