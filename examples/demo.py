@@ -97,7 +97,8 @@ def explain(console: Console, client: RewardClient, rows: list[Row]) -> None:
     row = next(row for row in rows if row["rollout_id"] == EXPLAINED)
     explanation = client.explain(rollout_from_row(row), reward=REWARD)
     title = f"{row['rollout_id']} ({row['case'].replace('_', ' ')})"
-    print_explanation(console, explanation, row["response"], title=title)
+    expected = row.get("ground_truth")
+    print_explanation(console, explanation, row["response"], title=title, expected=expected)
 
 
 def show(console: Console, client: RewardClient, rows: list[Row]) -> None:

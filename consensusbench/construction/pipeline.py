@@ -560,7 +560,7 @@ def _fault(
         return Excluded(
             "select",
             "no_ground_truth",
-            "add ground_truth to the rollouts, or name a file of problems",
+            "add ground_truth to the rollouts, or give --problems FILE",
         )
     if not num_rollouts:
         return Excluded("select", "no_rollouts", "no rollout has its problem_id")

@@ -22,7 +22,7 @@ import numpy as np
 
 from consensusbench.construction.budgets import with_equations
 from consensusbench.construction.store import DistinctRollout, Inputs
-from consensusbench.evaluation.metrics import auroc
+from consensusbench.evaluation.metrics import MIN_PROBLEMS, auroc
 from consensusbench.evaluation.scored import Bools, Floats
 from consensusbench.extraction.statements import forms_beyond
 from consensusbench.quality.attacks import short_attacks
@@ -75,10 +75,11 @@ class Judge:
             return "no problem has both right and wrong rollouts, so nodes get no weights"
         ncr, raw, length = (f"{found[name]:.3f}" for name in _SCORES)
         unguarded = "" if ncr == raw else f" ({raw} without the guard)"
+        little = "; so few say little" if found["problems"] < MIN_PROBLEMS else ""
         return (
             f"AUROC within problems, without final nodes: NCR {ncr}{unguarded}, response length "
             f"{length} ({count_of(found['problems'], 'problem')}; on the rollouts that the nodes "
-            "were built from)"
+            f"were built from{little})"
         )
 
     def cheap(self) -> tuple[CheapAttack, ...]:

@@ -9,7 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from consensusbench.evaluation.estimates import ONE_PROBLEM
-from consensusbench.evaluation.metrics import ONE_CLASS, REASONING, Evaluation, GroupMetrics
+from consensusbench.evaluation.metrics import (
+    MIN_PROBLEMS,
+    ONE_CLASS,
+    REASONING,
+    Evaluation,
+    GroupMetrics,
+)
 from consensusbench.evaluation.paired import Comparison, PairedDifference, PairedGroup
 from consensusbench.tables import (
     ABSENT,
@@ -216,6 +222,10 @@ def _about_figures(evaluation: Evaluation) -> Iterator[str]:
             "NCR of the paper (no statements, no guard): "
             f"{_shown(figures['ncr_paper'].value)}, AUROC {_shown(figures['auroc_paper'].value)}"
         )
+    for name, label in (("auroc", "AUROC"), ("within", "AUROC within problems")):
+        figure = figures[name]
+        if figure.value is not None and figure.problems < MIN_PROBLEMS:
+            yield f"{label} of {count_of(figure.problems, 'problem')} says little"
     if figures["acc"].no_interval == ONE_PROBLEM:
         yield "no intervals: there is a single problem"
         return

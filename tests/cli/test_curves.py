@@ -41,6 +41,7 @@ def test_the_table_has_few_lines_and_all_steps(
     assert heading.split()[:5] == ["Step", "Samples", "Reward", "Acc", "NCR"]
     assert [line.split()[0] for line in lines] == ["1–10", "11–20", "21–30", "31–40"]
     assert lines[3].split()[1:7] == ["10", "0.887", "100.0", "%", "77.5", "%"]
+    assert lines[3].split()[-1] == "0"  # samples that are not OK
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,10 @@ def test_marks_hits_names_nodes_and_shows_the_sum(run: Run, problems: Path, roll
     assert "1 ✓ total 4*12=48 statement" in lines
     assert "2 ✗ rest (final answer) not found: 48-39=9" in lines
     assert "NCR 0.500 = 1 of 2 nodes" in lines
-    allowed = "value stated of 12 allowed, 5 numbers written of 26"
-    assert f"Guard 1.000: 1 {allowed}" in lines
+    assert "Guard 1.000: 1 result of calculations (max 12), 5 numbers (max 26)" in lines
     assert "TPN 10.0 tokens per node" in lines
     assert "Reward 0.250 = 0.5 · Acc + 0.5 · NCR" in lines
-    assert any(line.startswith("Acc 0 (answer '10'") for line in lines)
+    assert "Acc 0 (answer '10', expected '9')" in lines
 
 
 EQUATIONS = [
@@ -67,6 +66,48 @@ def test_equal_equations_are_shown_in_their_own_words(run: Run, tmp_path: Path) 
     assert max(map(len, out.splitlines())) <= 100
     out = run("explain", files[0], "--dataset", files[1], "--no-statements").out
     assert "equation" not in out and "NCR    0.125 = 1 of 8 nodes" in out
+
+
+HINT = " (the value {} occurs, but not this calculation)"
+TRAINED = "In training the reward would be 0.000: the response has no marked answer"
+
+
+@pytest.mark.parametrize(
+    ("expression", "response", "hint", "trained"),
+    [
+        ("24*115=2760", "2+7=9, in all $2{,}760$ boxes", HINT.format("2760"), True),
+        ("24*115=2760 L", "2+7=9, in all 2,760. Answer: 9", HINT.format("2760"), False),
+        ("24*115=2760", "2+7=9, in all 12760 and 276.0", "", True),
+        (r"\frac{3}{8}=\frac{9}{24}", "2+7=9", "", True),
+        ("b=9", "2+7=9", "", True),
+    ],
+)
+def test_a_value_in_prose_and_a_missing_mark_are_explained(
+    run: Run, tmp_path: Path, expression: str, response: str, hint: str, trained: bool
+) -> None:
+    nodes = [{"label": "a", "expressions": texts} for texts in ([expression], ["2+7=9"])]
+    dataset = write_rows(
+        tmp_path / "d.jsonl", [{"problem_id": "p", "ground_truth": "1", "nodes": nodes}]
+    )
+    rollouts = write_rows(tmp_path / "r.jsonl", [{"problem_id": "p", "response": response}])
+    out = run("explain", rollouts, "--dataset", dataset).out
+    assert f"not found: {expression}{hint}\n" in re.sub(" +\n", "\n", out)
+    assert (TRAINED in out) is trained
+    assert (
+        "In training"
+        not in run("explain", rollouts, "--dataset", dataset, "--unanswered", "ncr").out
+    )
+    score = run("score", rollouts, "--dataset", dataset, "--output", tmp_path / "o.jsonl").out
+    assert ("in training 1 rollout would get a lower reward" in score) is trained
+
+
+def test_full_shows_all_expressions_of_a_node(run: Run, tmp_path: Path) -> None:
+    node = {"expressions": [*"abcde"]}
+    dataset = write_rows(tmp_path / "d.jsonl", [{"problem_id": "p", "nodes": [node]}])
+    rollouts = write_rows(tmp_path / "r.jsonl", [{"problem_id": "p", "response": "x"}])
+    for full, shown in (("--no-full", "a | b | c | 2 more"), ("--full", "a | b | c | d | e")):
+        out = run("explain", rollouts, "--dataset", dataset, full).out
+        assert f"not found: {shown} " in out
 
 
 def test_thoughts_are_shown_and_not_scored(run: Run, problems: Path, tmp_path: Path) -> None:
@@ -207,6 +248,13 @@ def test_bad_usage(
     assert done.code == 2
     assert message in done.err
     assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["explain", "curves", "replay"])
+def test_a_path_that_does_not_exist_has_one_message(run: Run, tmp_path: Path, command: str) -> None:
+    done = run(command, tmp_path / "nope")
+    message = f"consensuspr: error: {tmp_path / 'nope'}: no such file or directory\n"
+    assert (done.code, done.err) == (2, message)
 
 
 @pytest.mark.parametrize(

@@ -44,3 +44,7 @@ def test_help_has_an_example_and_explains_every_option(
     assert [mark for mark in marks if mark not in shown] == []
     flags = [flag for one in parameters for flag in (*one.opts, *one.secondary_opts)]
     assert sorted(flags) == sorted(set(flags))
+    monkeypatch.setenv("COLUMNS", "80")
+    assert MAIN[program]([command, "--help"]) == 0
+    words = re.findall(r"\S+", capsys.readouterr().out)
+    assert [word for word in words if word.endswith("…") and word[:1] in "-$"] == []

@@ -142,7 +142,8 @@ def test_a_bad_row_stops_before_anything_is_written(
     output.write_text("an older run\n")
     done = run("score", rollouts, "--dataset", problems, "--output", output)
     assert done.code == 2
-    assert done.err == f"consensuspr: error: {rollouts}:7: response is missing\n"
+    missing = "response is missing; the row has problem_id"
+    assert done.err == f"consensuspr: error: {rollouts}:7: {missing}\n"
     assert output.read_text() == "an older run\n"
     assert list(tmp_path.glob(".out*")) == []
 

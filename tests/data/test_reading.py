@@ -228,13 +228,16 @@ def test_a_small_file_of_gigabytes_without_a_row_is_not_read_to_its_end(
     assert read == [good(1)]
 
 
+NO_RESPONSE = "line 4: response is missing; the row has problem_id"
+
+
 @pytest.mark.parametrize(
     ("bad", "listed"),
     [
         ({0: b"{"}, None),  # a single one keeps its place
         (
             {1: b"[]", 3: {"problem_id": "p"}},
-            ["2 bad rows", "line 2: holds a list, not an object", "line 4: response is missing"],
+            ["2 bad rows", "line 2: holds a list, not an object", NO_RESPONSE],
         ),
         (
             dict.fromkeys(range(0, 10, 2), b"[]"),

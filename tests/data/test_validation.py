@@ -144,8 +144,12 @@ def test_a_bad_problem_is_refused_in_one_clause(changes: dict[str, object], reas
 
 
 BAD_ROLLOUTS = [
-    ({"problem_id": None}, "problem_id is missing"),
-    ({"response": None}, "response is missing"),
+    ({"problem_id": None}, "problem_id is missing; the row has response"),
+    ({"response": None}, "response is missing; the row has problem_id"),
+    (
+        {"response": None, **dict.fromkeys("abcdefgh", 1)},
+        "response is missing; the row has problem_id, a, b, c, d, e, f, g and 1 more",
+    ),
     ({"response": None, "nodes": []}, PROBLEMS_FOR_ROLLOUTS),
     *[
         ({key: value}, f"{key} {reason}")

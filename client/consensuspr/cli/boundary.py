@@ -14,8 +14,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import typer
+from rich.columns import Columns
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperCommand
 
 from consensuspr.console import one_line
 from consensuspr.errors import ConsensusPRError, DataError, InputError
@@ -62,8 +67,42 @@ def make_app(
     for panel, commands in panels.items():
         for name, command in commands.items():
             text = linked(inspect.getdoc(command) or "")
-            app.command(name, help=text, rich_help_panel=panel)(command)
+            app.command(name, cls=_Command, help=text, rich_help_panel=panel)(command)
     return app
+
+
+class _HelpTable(Table):
+    """A table of typer's help that wraps long names; by default rich cuts them."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        super().add_row(*map(_wrappable, cells), **options)
+        for column in self.columns:
+            column.overflow = "fold"
+
+
+def _wrappable(cell: Any) -> Any:
+    if isinstance(cell, Text):
+        return Text(", ").join(cell.split(","))
+    # A grid of one text would cut its words.
+    if isinstance(cell, Columns) and len(cell.renderables) == 1:
+        return cell.renderables[0]
+    return cell
+
+
+class _Command(TyperCommand):
+    """A command whose help is readable at 80 columns."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from typer import rich_utils
+
+        vars(rich_utils)["Table"] = _HelpTable
+        super().format_help(ctx, formatter)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.metavar = ""
+        return option
 
 
 def run_app(app: typer.Typer, program: str, arguments: Sequence[str] | None) -> int:

@@ -76,7 +76,7 @@ def _table(curve: list[CurvePoint]) -> Table:
             *(_number(value, ".1%") for value in (point.acc, point.ncr, point.ncr_of_wrong)),
             _number(point.tpn, ",.1f"),
             _number(point.num_tokens, ",.0f"),
-            f"{point.failed:,}" if point.failed else "",
+            f"{point.failed:,}",
         )
     return table
 

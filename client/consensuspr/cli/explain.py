@@ -6,7 +6,8 @@ import heapq
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,21 +37,28 @@ from consensuspr.scoring.rewards import NcrKind, RewardSpec
 from consensuspr.scoring.types import END_OF_THINKING, Status, scored_from
 
 if TYPE_CHECKING:
-    from consensuspr.client.interface import BlockingClient
+    from consensuspr.client.files import Connection
     from consensuspr.data import Row
     from consensuspr.scoring import Explanation, Score
-    from consensuspr.scoring.types import NodeExplanation, ScoreOptions
+    from consensuspr.scoring.types import ScoreOptions
 
 logger = logging.getLogger(__name__)
 
 # Colours of nodes in turn, all from the 16 that a terminal theme defines.
 _COLORS = ("green", "cyan", "magenta", "yellow", "blue", "red")
+# Expressions of a node that was not found; --full shows all.
+_SHOWN_EXPRESSIONS = 3
 # How a node is found in other words than its own, by its channel.
 _FOUND = {
     "statement": "found as arithmetic with the same numbers",
     "code": "found as a value in code",
     "equation": "found as an equal equation",
 }
+# A number, with separators of thousands as prose and LaTeX write them.
+_NUMBER = re.compile(r"\d+(?:(?:,|\{,\}|\\,)\d{3}(?!\d))*(?:\.\d+)?", re.ASCII)
+# A side of an equation that is a number, with a unit or without.
+_RESULT = re.compile(rf"[\s$]*({_NUMBER.pattern})[^\d/*^+-]*", re.ASCII)
+_SEPARATORS = str.maketrans("", "", "{},\\")
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
@@ -120,13 +128,15 @@ def explain(
     Samples of a run are scored with the settings and the dataset of the run. Samples without a
     score come first.
     """
-    from consensuspr.client.files import connect
+    from consensuspr.client.files import connect, reward_in_training
 
     names = {
         "rollout_id": rollout_id, "problem_id": problem, "step": step, "split": split,
         "group_id": group, "row": row,
     }  # fmt: skip
     wanted = {name: value for name, value in names.items() if value is not None}
+    if not rollouts.exists():
+        raise InputError(f"{rollouts}: no such file or directory")
     is_run = rollouts.is_dir()
     kind, unfit = "file of rollouts", ["step", "split", "group_id"]
     if is_run:
@@ -143,7 +153,7 @@ def explain(
         access = access_of(address, token_file, tls_ca)
         with connect(dataset, address, settings.timeout, access) as connection:
             options = replace(settings.options(), dataset=connection.dataset_name)
-            samples = _of_rollouts(rollouts, wanted, worst, connection.client, options)
+            samples = _of_rollouts(rollouts, wanted, worst, connection, options)
     if as_json:
         print(json.dumps([_to_json(row, explanation) for row, explanation in samples]))
         return
@@ -152,7 +162,22 @@ def explain(
         if number:
             console.print()
         response, title = sample["response"], _title(sample)
-        print_explanation(console, explanation, response, title=title, full=settings.full)
+        print_explanation(
+            console,
+            explanation,
+            response,
+            title=title,
+            full=settings.full,
+            expected=sample["ground_truth"],
+        )
+        if not is_run and settings.unanswered is None:
+            trained = reward_in_training(response, explanation.score, explanation.identity)
+            if trained is not None:
+                console.print(
+                    f"In training the reward would be {trained:.3f}: the response has no marked"
+                    ' answer, and unanswered is "zero" there',
+                    markup=False,
+                )
         for line in _trained_on(sample):
             console.print(line, markup=False)
 
@@ -211,6 +236,9 @@ def _of_run(
                     f" {explanation} (dataset {row['dataset_digest']})"
                 )
             else:
+                index = datasets.of(row["dataset_digest"])
+                if not row["ground_truth"] and not isinstance(index, Unscored):
+                    row["ground_truth"] = index.ground_truth(row["problem_id"])
                 samples.append(({**row, "key": row["key"].hex()}, explanation))
     if not samples:
         raise InputError(faults[0]) if faults else _none_of(run, wanted)
@@ -226,12 +254,14 @@ def _score_of_row(row: Row) -> float:
 
 
 def _of_rollouts(
-    path: Path, wanted: Mapping[str, Any], worst: int, client: BlockingClient, options: ScoreOptions
+    path: Path, wanted: Mapping[str, Any], worst: int, connection: Connection, options: ScoreOptions
 ) -> list[tuple[Row, Explanation]]:
     """Explain rollouts of a file, those with the lowest rewards."""
     from consensuspr.client.files import chunks
     from consensuspr.data import read_rollouts
     from consensuspr.scoring import rollout_from_row
+
+    client = connection.client
 
     def chosen() -> Iterator[Row]:
         for number, row in enumerate(read_rollouts(path), start=1):
@@ -247,14 +277,11 @@ def _of_rollouts(
             for row, score in zip(chunk, scores, strict=True):
                 yield -math.inf if score.reward is None else score.reward, row["row"], row
 
-    names = ("problem_id", "rollout_id", "response")
-    samples = [
-        (
-            {"place": f"row {at}", **{name: row.get(name) for name in names}},
-            client.explain_with(rollout_from_row(row), options),
-        )
-        for _, at, row in heapq.nsmallest(worst, scored())
-    ]
+    samples = []
+    for _, at, row in heapq.nsmallest(worst, scored()):
+        sample = {name: row.get(name) for name in ("problem_id", "rollout_id", "response")}
+        sample |= {"place": f"row {at}", "ground_truth": connection.ground_truth(row)}
+        samples.append((sample, client.explain_with(rollout_from_row(row), options)))
     if not samples:
         raise _none_of(path, wanted)
     return samples
@@ -282,12 +309,19 @@ def _none_of(path: Path, wanted: Mapping[str, Any]) -> InputError:
 
 
 def print_explanation(
-    console: Console, explanation: Explanation, response: str, *, title: str, full: bool = False
+    console: Console,
+    explanation: Explanation,
+    response: str,
+    *,
+    title: str,
+    full: bool = False,
+    expected: str | None = None,
 ) -> None:
     """Print a response with its hits marked, its nodes and its score.
 
     Args:
-        full: show all of a long response.
+        full: show all of a long response, and all expressions of a node.
+        expected: the ground truth, if it is known.
     """
     marks = [
         Mark(*node.span, number)
@@ -300,9 +334,9 @@ def print_explanation(
     marked = mark_hits(response, marks, brackets=not coloured, full=full)
     console.print(marked, soft_wrap=not console.record, end="\n\n")
     if explanation.nodes:
-        console.print(_node_table(explanation.nodes, response))
+        console.print(_node_table(explanation, response, full))
         console.print()
-    for name, text in _score_lines(explanation, response):
+    for name, text in _score_lines(explanation, response, expected):
         console.print(Text.assemble((f"{name:7}", "bold"), text))
 
 
@@ -349,14 +383,16 @@ def _append_gap(text: Text, skipped: int) -> None:
         text.append(f"\n⋯ {skipped:,} characters not shown ⋯\n", style="dim")
 
 
-def _node_table(nodes: Sequence[NodeExplanation], response: str) -> Table:
+def _node_table(explanation: Explanation, response: str, full: bool) -> Table:
+    start = scored_from(response) if explanation.identity.reward.after_think else 0
+    values = {_number(each) for each in _NUMBER.findall(response, start)}
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Node", justify="right", no_wrap=True)
     table.add_column("")
     table.add_column("What it states", overflow="fold")
     table.add_column("Expression", overflow="fold")
     table.add_column("By", no_wrap=True)
-    for number, node in enumerate(nodes, start=1):
+    for number, node in enumerate(explanation.nodes, start=1):
         label = one_line(node.label or (node.expressions[0] if node.expressions else ""), 100)
         remarks = ["final answer"] * node.is_final + ["does not count"] * (not node.counts)
         found = Text(one_line(node.expression))
@@ -365,10 +401,12 @@ def _node_table(nodes: Sequence[NodeExplanation], response: str) -> Table:
             found.append(f"\n{_FOUND[node.channel]}: ", style="dim")
             found.append(one_line(words))
         if not node.matched:
-            shown = " | ".join(one_line(text, 40) for text in node.expressions[:3])
-            hidden = len(node.expressions) - 3
-            ending = f" | {hidden} more" if hidden > 0 else ""
-            found = Text(f"not found: {shown}{ending}", style="dim")
+            texts = node.expressions if full else node.expressions[:_SHOWN_EXPRESSIONS]
+            shown = " | ".join(one_line(text, 1000 if full else 40) for text in texts)
+            hidden = len(node.expressions) - len(texts)
+            ending = f" | {hidden} more" if hidden else ""
+            hint = _value_without_calculation(node.expressions, values)
+            found = Text(f"not found: {shown}{ending}{hint}", style="dim")
         table.add_row(
             Text(f" {number} ", style=node_style(number) if node.matched else "dim"),
             Text("✓", style="green") if node.matched else Text("✗", style="red"),
@@ -379,16 +417,33 @@ def _node_table(nodes: Sequence[NodeExplanation], response: str) -> Table:
     return table
 
 
-def _score_lines(explanation: Explanation, response: str) -> Iterator[tuple[str, str]]:
+def _value_without_calculation(expressions: Iterable[str], values: Container[float]) -> str:
+    """Return a hint if the result of a calculation is among the numbers of the response."""
+    for expression in expressions:
+        left, _, right = expression.rpartition("=")
+        result = _RESULT.fullmatch(right)
+        if result and len(_NUMBER.findall(left)) > 1 and _number(result[1]) in values:
+            return f" (the value {result[1]} occurs, but not this calculation)"
+    return ""
+
+
+def _number(text: str) -> float:
+    return float(text.translate(_SEPARATORS))
+
+
+def _score_lines(
+    explanation: Explanation, response: str, expected: str | None
+) -> Iterator[tuple[str, str]]:
     """Yield the lines of the score: a name and its text."""
     score, reward = explanation.score, explanation.identity.reward
     yield "Status", score.status + (f": {printable(score.message)}" if score.message else "")
     answer = ""
     if score.acc is not None:
-        answer = " (no final answer found)"
+        found = "no final answer found"
         if score.answer is not None:
-            shown = one_line(score.answer, 80)
-            answer = f" (answer {shown!r}, decided by {score.answer_method})"
+            found = f"answer '{one_line(score.answer, 80)}'"
+        wanted = "" if expected is None else f", expected '{one_line(expected, 80)}'"
+        answer = f" ({found}{wanted})"
     yield "Acc", _value(score.acc, ".0f") + answer
     if score.ncr is not None:
         yield "NCR", f"{score.ncr:.3f}{_sum_of_ncr(score, reward)}"
@@ -396,11 +451,12 @@ def _score_lines(explanation: Explanation, response: str) -> Iterator[tuple[str,
             figures = explanation.guard
             yield (
                 "Guard",
-                f"{_value(score.guard, '.3f')}: {count_of(figures.statements, 'value')} stated of"
-                f" {figures.max_statements:,.4g} allowed, {count_of(figures.numbers, 'number')}"
-                f" written of {figures.max_numbers:,.4g}"
+                f"{_value(score.guard, '.3f')}: {count_of(figures.statements, 'result')} of"
+                f" calculations (max {figures.max_statements:,.4g}),"
+                f" {count_of(figures.numbers, 'number')} (max {figures.max_numbers:,.4g})"
                 + (
-                    f", {count_of(figures.equations, 'equation')} of {figures.max_equations:,.4g}"
+                    f", {count_of(figures.equations, 'equation')}"
+                    f" (max {figures.max_equations:,.4g})"
                     if figures.equations
                     else ""
                 ),

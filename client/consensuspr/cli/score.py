@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from consensuspr.ray.data import ScoredPart
     from consensuspr.scoring.types import Identity, ScoreOptions
 
+# What to do about a status, behind its first message.
+_ADVICE = {"NO_GROUND_TRUTH": "; add ground_truth to the rollouts or the dataset"}
 SPANS_TYPE = {"spans": "list<list<int64>>"}
 
 
@@ -226,13 +228,19 @@ def _print(
     counts = sorted(overall.statuses.items(), key=lambda item: (item[0] is not Status.OK, item[0]))
     for status, count in counts:
         message = overall.messages.get(status)
-        example = f"  (first: {one_line(message, 200)})" if message else ""
+        example = f"  (first: {one_line(message, 200)}{_ADVICE.get(status, '')})" if message else ""
         console.print(f"{status} {count:,}{example}", markup=False)
     if overall.guarded:
         console.print(
             f"the guard lowered the NCR of {count_of(overall.guarded, 'rollout')},"
             f" {overall.guarded_right:,} of them correct; without it the mean NCR is"
             f" {mean_text(overall.means['ncr_raw'], overall.rollouts, '.1%')}",
+            markup=False,
+        )
+    if summary.lower_in_training and settings.unanswered is None:
+        console.print(
+            f"in training {count_of(summary.lower_in_training, 'rollout')} would get a lower"
+            ' reward: no marked answer, and unanswered is "zero" there',
             markup=False,
         )
     if read.skipped:

@@ -17,7 +17,8 @@ from consensuspr.console import load_core
 from consensuspr.data import Row, RowWriter
 from consensuspr.errors import InputError, ServerFault
 from consensuspr.scoring import Identity, rollout_from_row, scored_row
-from consensuspr.scoring.types import Score, ScoreOptions, Status
+from consensuspr.scoring.rewards import Unanswered
+from consensuspr.scoring.types import Score, ScoreOptions, Status, scored_from
 from consensuspr.wire.codec import cut
 
 if TYPE_CHECKING:
@@ -40,16 +41,22 @@ MEASURES = ("acc", "ncr", "tpn", "reward", "ncr_raw")
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A client, the dataset to use, and a function from problem ids to data sources."""
+    """A client, the dataset to use, and what is known of a problem by its id."""
 
     client: BlockingClient
     dataset_name: str | None
     source_of: Callable[[str], str | None]
+    truth_of: Callable[[str], str | None] = lambda problem_id: None
 
     def data_source(self, row: Row) -> str | None:
         """Return the data source of a rollout, its problem's if the rollout has none."""
         source: str | None = row.get("data_source")
         return source or self.source_of(row["problem_id"])
+
+    def ground_truth(self, row: Row) -> str | None:
+        """Return the ground truth of a rollout, its problem's if the rollout has none."""
+        truth: str | None = row.get("ground_truth")
+        return truth if truth and not truth.isspace() else self.truth_of(row["problem_id"])
 
 
 @contextmanager
@@ -76,7 +83,7 @@ def connect(
         from consensuspr.client import LocalClient
 
         with LocalClient(dataset, timeout_s=timeout_s) as local:
-            yield Connection(local, None, local.data_source)
+            yield Connection(local, None, local.data_source, local.ground_truth)
         return
     from consensuspr.client import RewardClient
 
@@ -95,7 +102,7 @@ def connect(
         index = DatasetIndex.load(dataset)
         for served_dataset in served:
             if served_dataset.digest == index.digest:
-                yield Connection(remote, served_dataset.name, index.data_source)
+                yield Connection(remote, served_dataset.name, index.data_source, index.ground_truth)
                 return
         held = ", ".join(f"{each.name} ({each.digest[:19]}…)" for each in served)
         raise InputError(
@@ -170,9 +177,14 @@ class ScoreCounts:
 
 @dataclass(slots=True)
 class Summary:
-    """All scores of a file, by data source in the order of first appearance, and overall."""
+    """All scores of a file, by data source in the order of first appearance, and overall.
+
+    Attributes:
+        lower_in_training: rollouts that :func:`reward_in_training` gives another reward.
+    """
 
     overall: ScoreCounts = field(default_factory=ScoreCounts)
+    lower_in_training: int = 0
     by_source: dict[str, ScoreCounts] = field(default_factory=dict)
 
     def add(self, data_source: str | None, score: Score) -> None:
@@ -221,8 +233,28 @@ def score_file(
         for row, score in zip(chunk, batch, strict=True):
             out.write(scored_row(row, score))
             summary.add(connection.data_source(row), score)
+            trained = reward_in_training(row["response"], score, identity)
+            summary.lower_in_training += trained is not None
     assert identity is not None, "the reader refuses a file without a row"
     return summary, identity
+
+
+def reward_in_training(response: str, score: Score, identity: Identity) -> float | None:
+    """Return the reward by the default of ``unanswered`` in training; None: it is the same.
+
+    Training sets the NCR of a response without a marked answer to 0 for some rewards.
+    """
+    from consensuspr.scoring.answers import has_marked_answer
+
+    spec = identity.reward
+    trained = replace(spec, unanswered=Unanswered.in_training(spec.kind))
+    if spec.unanswered == trained.unanswered or score.acc is None or not score.ncr:
+        return None
+    start = scored_from(response) if spec.after_think else 0
+    if has_marked_answer(response[start:], identity.answer_rule):
+        return None
+    reward = float(trained.compute(score.acc, 0.0, identity.epoch))
+    return None if reward == score.reward else reward
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -124,6 +124,12 @@ class LocalClient(BlockingClient):
         found = (index.data_source(problem_id) for index in self._scorer.datasets.values())
         return next((source for source in found if source is not None), None)
 
+    def ground_truth(self, problem_id: str) -> str | None:
+        """Return the ground truth of a problem, None if no dataset has one."""
+        self._check_open()
+        found = (index.ground_truth(problem_id) for index in self._scorer.datasets.values())
+        return next((truth for truth in found if truth is not None), None)
+
     def close(self) -> None:
         """Stop the answer processes.  May be called twice."""
         self._closed = True

@@ -75,6 +75,7 @@ class Problem(ShortRepr):
 _PROBLEM_KEYS = {each.name for each in fields(Problem)} - {"extra", "budget_extra"}
 _NODE_KEYS = {each.name for each in fields(Node)} - {"extra"}
 _BUDGET_COUNTS = ("statements", "numbers")
+_SHOWN_KEYS = 8  # in the message on a missing key
 _BUDGET_KEYS = {*_BUDGET_COUNTS, "length", "equations"}
 
 
@@ -249,7 +250,8 @@ def is_weight(value: object) -> TypeGuard[float]:
 def _rollout(row: Row) -> None:
     _required_id(row)
     if row.get("response") is None:
-        _refuse(PROBLEMS_FOR_ROLLOUTS if type(row.get("nodes")) is list else "response is missing")
+        is_problem = type(row.get("nodes")) is list
+        _refuse(PROBLEMS_FOR_ROLLOUTS if is_problem else f"response is missing{_keys_of(row)}")
     for key in ("response", "problem", "ground_truth"):
         _value(row, key, _STRING)
     for key in ("rollout_id", "data_source", "model"):
@@ -297,8 +299,16 @@ def _name(row: Row, key: str) -> str | None:
 def _required_id(row: Row) -> str:
     problem_id = _name(row, "problem_id")
     if not problem_id:
-        _refuse(f"problem_id is {'missing' if problem_id is None else 'empty'}")
+        missing = problem_id is None
+        _refuse("problem_id is " + (f"missing{_keys_of(row)}" if missing else "empty"))
     return problem_id
+
+
+def _keys_of(row: Row) -> str:
+    """Return the ending of a sentence on a missing key: the keys that the row has."""
+    keys = [key[:40] for key, value in row.items() if value is not None]
+    more = f" and {len(keys) - _SHOWN_KEYS} more" if len(keys) > _SHOWN_KEYS else ""
+    return f"; the row has {', '.join(keys[:_SHOWN_KEYS])}{more}" if keys else ""
 
 
 def _texts(row: Row, key: str, where: str) -> tuple[str, ...] | None:

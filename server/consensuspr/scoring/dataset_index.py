@@ -269,6 +269,11 @@ class DatasetIndex:
         entry = self.entry(problem_id)
         return None if entry is None else entry.data_source
 
+    def ground_truth(self, problem_id: str) -> str | None:
+        """Return the ground truth of a problem, None if the dataset has none."""
+        entry = self.entry(problem_id)
+        return None if entry is None else entry.ground_truth
+
     def __contains__(self, problem_id: str) -> bool:
         """Return whether the dataset has a problem."""
         return self._find(problem_id) is not None

@@ -193,6 +193,7 @@ def test_the_json_form_is_complete_and_has_no_nan() -> None:
 
 def test_notes_say_what_the_tables_do_not() -> None:
     notes = "\n".join(evaluation_notes(evaluate(example(), settings=EvaluationSettings(ks=(2,)))))
+    assert "AUROC of 2 problems says little" in notes
     assert "INTERNAL 1" in notes and "ANSWER_UNDECIDED 1" in notes and "66.7 %" in notes
     assert "pass@2 of all leaves out 1 of 3 problems, which have fewer than 2 rollouts: p3" in notes
 
