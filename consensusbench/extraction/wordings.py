@@ -57,7 +57,8 @@ STOP_WORDS: Final = _JUNK.union(
     "second third last next there plus minus divided multiplied multiply equals equal gives give "
     "given get gets got yields makes answer step around about approximately nearly almost just "
     "exactly problem question part case line option number numbers value values result results "
-    "means mean let find therefore much many".split()
+    "means mean let find therefore much many divide dividing subtract subtracting add adding "
+    "multiplying convert converting calculate calculating compute round rounding".split()
 )
 # Words that leave a statement unfinished at its end, or join it to another one at its beginning.
 _OPEN_ENDS: Final = frozenset(

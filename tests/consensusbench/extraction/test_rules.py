@@ -182,6 +182,7 @@ def test_any_response_is_read(response: str) -> None:
         ("They are 5 and 7 of them.", []),  # neither word names anything
         ("The answer is 30.", []),
         ("split 36 equally", ["split 36"]),
+        ("divide 72 by 8, add 24, rounding 37", []),  # what is done with a value comes later
         ("They eat 7 of 9 rolls", ["9 rolls"]),  # before a digit stands any word
         ("There are 2 possibilities and 1 use", []),  # any text may hold these
         ("3 * 10 = 30 minutes", ["30 minutes"]),
