@@ -187,6 +187,16 @@ def test_an_unreachable_server_is_a_failure_of_the_work(
     assert done.err.count("\n") == 1
 
 
+def test_without_a_ground_truth_the_summary_says_what_to_do(run: Run, tmp_path: Path) -> None:
+    dataset = [{"problem_id": "p", "nodes": [{"expressions": ["2+7=9"]}]}]
+    done = run(
+        "score", write_rows(tmp_path / "in.jsonl", [{"problem_id": "p", "response": "2+7=9"}]),
+        "--dataset", write_rows(tmp_path / "d.jsonl", dataset), "--output", tmp_path / "o.jsonl",
+    )  # fmt: skip
+    advice = "problem 'p' has no ground truth; add ground_truth to the rollouts or the dataset"
+    assert f"NO_GROUND_TRUTH 1  (first: {advice})" in done.out
+
+
 def test_not_one_reward_is_a_failure_of_the_work(run: Run, problems: Path, tmp_path: Path) -> None:
     unknown = write_rows(tmp_path / "in.jsonl", [{"problem_id": "p9", "response": "9"}])
     output = tmp_path / "out.jsonl"
