@@ -485,14 +485,17 @@ def read_phrases(response: str, limit: int) -> list[Phrase]:
         if words not in found and (value.denominator > 1 or value >= MIN_COUNTED):
             found[words] = Phrase(value, words, is_bare)
 
+    counted: set[int] = set()  # places of numbers with a noun: of "sells 72 loaves" only 72 loaves
     for match in islice(_AFTER.finditer(normal), limit):
         number, noun, second = match.groups()
         if noun not in STOP_WORDS and not noun.endswith("ly"):  # 36 equally
             add(number, f"{number} {noun}")
+            counted.add(match.start())
         elif noun == "per" and second is not None:
             add(number, f"{number} {noun} {second}")
     for match in islice(_BEFORE.finditer(normal), limit):
-        if match[1] not in STOP_WORDS and not is_small(Fraction(match[2])):
+        names_value = match[1] not in STOP_WORDS and not is_small(Fraction(match[2]))
+        if names_value and match.start(2) not in counted:
             add(match[2], match[0])
     for match in islice(_BARE.finditer(normal), limit):
         if is_distinctive(match[1]):

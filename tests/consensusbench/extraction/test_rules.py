@@ -177,8 +177,9 @@ def test_any_response_is_read(response: str) -> None:
 @pytest.mark.parametrize(
     ("response", "phrases"),
     [
-        ("That leaves 30 minutes.", ["30 minutes", "leaves 30"]),
+        ("That leaves 30 minutes.", ["30 minutes"]),
         ("He earns $45 per week.", ["45 per week", "earns 45"]),
+        ("That leaves 30", ["leaves 30"]),
         ("They are 5 and 7 of them.", []),  # neither word names anything
         ("The answer is 30.", []),
         ("split 36 equally", ["split 36"]),
@@ -186,8 +187,8 @@ def test_any_response_is_read(response: str) -> None:
         ("They eat 7 of 9 rolls", ["9 rolls"]),  # before a digit stands any word
         ("There are 2 possibilities and 1 use", []),  # any text may hold these
         ("3 * 10 = 30 minutes", ["30 minutes"]),
-        ("It takes 2,500 steps", ["2500 steps", "takes 2500"]),
-        ("It takes 2,510 steps", ["2510 steps", "takes 2510", "2510"]),
+        ("It takes 2,500 steps", ["2500 steps"]),
+        ("It takes 2,510 steps", ["2510 steps", "2510"]),
         ("In all 2.5 km and 30/2 km", ["2.5 km"]),
         ("`30 minutes`", ["30 minutes"]),
         ("```\n30 minutes\n```", []),
