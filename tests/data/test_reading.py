@@ -221,7 +221,7 @@ def test_a_small_file_of_gigabytes_without_a_row_is_not_read_to_its_end(
         file.write(json.dumps(good(1)).encode() + b"\n")
         for _ in range(256):
             file.write(endless * ((1 << 20) // len(endless)))
-    read: list[str] = []
+    read: list[dict[str, Any]] = []
     with pytest.raises(DataError, match=sentence):
         for row in read_rollouts(path, "skip"):
             read.append(row)
