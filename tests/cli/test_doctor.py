@@ -98,7 +98,7 @@ def by_index(*contents: str) -> list[dict[str, Any]]:
         (
             [row("p1", reward_model={"ground_truth": True})],
             "FAIL train rows 1 (100.0 %) of 1 cannot be rewarded, the first: train.parquet row 1:"
-            " ground_truth must be a text, got True",
+            " ground_truth must be a string, got True",
         ),
         (
             [row("p1", prompt=["Solve it."])],

@@ -174,7 +174,7 @@ def test_a_server_that_is_not_there(load: Load) -> None:
             ("--find-saturation", "--rate", 1, "--duration", 1),
             "--find-saturation needs at least 2 requests in its first step",
         ),
-        (("--max-p99", 5), "--max-p99 goes with --find-saturation"),
+        (("--max-p99", 5), "--max-p99 needs --find-saturation"),
         (("--dataset", "gone.jsonl"), "--dataset 'gone.jsonl': no such file"),
         (("--output", "gone/a.json"), "--output 'gone/a.json': no such folder"),
     ],
