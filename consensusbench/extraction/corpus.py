@@ -1,7 +1,7 @@
 """Count which equations the solutions of other problems state.
 
 An equation is *general* if solutions of several other problems state it, such as ``x+y=180``;
-then it is no node.  It is *rare* if no other problem states it with any names; then it
+then it is not a node.  It is *rare* if no other problem states it with any names; then it
 may reach its node with other names.
 """
 

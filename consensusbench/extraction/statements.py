@@ -1,7 +1,7 @@
 """What can be proved about statements: their structure, and whether they are true.
 
-**Structure**: the tree without the order of terms, factors and sides.  Equal value is no proof that
-two say the same: ``2+2=4`` and ``8/2=4`` are different conclusions.
+**Structure**: the tree without the order of terms, factors and sides.  An equal value does not
+prove that two say the same: ``2+2=4`` and ``8/2=4`` are different conclusions.
 
 **True**: a statement is false only if no reading makes it true, because solutions write
 ``10/3=3.33``, ``30/120*100=25%`` and ``2 dozen = 24``.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from arithmetic_grpo.model import Llama as SmallLlama
 from arithmetic_grpo.model import Tokens
 from torch import Tensor, nn
 from torch.nn import functional
@@ -118,11 +119,12 @@ _PARTS = {
 }
 
 
-class Llama(nn.Module):  # type: ignore[misc]  # torch has no types here
-    """A Llama with tied embeddings, made of Hugging Face's `LlamaForCausalLM`."""
+class Llama(SmallLlama):
+    """A Llama of any size with tied embeddings, made of Hugging Face's `LlamaForCausalLM`."""
 
     def __init__(self, theirs: Any, max_tokens: int = 1024) -> None:
-        super().__init__()
+        # Only the forward pass is inherited: sizes and weights are theirs.
+        nn.Module.__init__(self)
         config, weights = theirs.config, theirs.state_dict()
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
@@ -131,10 +133,8 @@ class Llama(nn.Module):  # type: ignore[misc]  # torch has no types here
         base = config.rope_parameters["rope_theta"]
         angles = torch.arange(max_tokens)[:, None] * base ** (-torch.arange(0, width, 2) / width)
         # Halves are swapped with one sign: (first, second) becomes (-second, first).
-        self.turns = (
-            torch.cat((angles.cos(), angles.cos()), dim=1),
-            torch.cat((-angles.sin(), angles.sin()), dim=1),
-        )
+        self.cosine = torch.cat((angles.cos(), angles.cos()), dim=1)
+        self.sine = torch.cat((-angles.sin(), angles.sin()), dim=1)
         state = {
             "embedding.weight": weights["model.embed_tokens.weight"],
             "norm.weight": weights["model.norm.weight"],
@@ -144,29 +144,6 @@ class Llama(nn.Module):  # type: ignore[misc]  # torch has no types here
                 of_layer = [f"model.layers.{number}.{part}.weight" for part in parts.split()]
                 state[f"layers.{number}.{ours}.weight"] = torch.cat([weights[n] for n in of_layer])
         self.load_state_dict(state)
-
-    def forward(
-        self, ids: Tensor, places: Tensor | None = None, caches: list[Cache] | None = None
-    ) -> Tensor:
-        """Return the normed states behind the last layer, (rows, count, hidden).
-
-        Args:
-            ids: (rows, count); without caches, rows are padded on the right.
-            places: (rows, count), each token's place in its row; by default its column.
-            caches: of each layer, the tokens before these.
-        """
-        if places is None:
-            turn = (self.turns[0][: ids.shape[1]], self.turns[1][: ids.shape[1]])
-        else:
-            turn = (self.turns[0][places][:, None], self.turns[1][places][:, None])
-        x = self.embedding(ids)
-        for number, layer in enumerate(self.layers):
-            x = layer(x, turn, caches[number] if caches else None)
-        normed: Tensor = self.norm(x)
-        return normed
-
-    def logits(self, states: Tensor) -> Tensor:
-        return functional.linear(states, self.embedding.weight)
 
 
 def load(path: Path) -> tuple[Any, ChatTokens]:

@@ -221,7 +221,7 @@ def _of_run(
     for batch in reader.read():
         for name, value in wanted.items():
             kept = [found == value for found in batch.column(name).to_pylist()]
-            # Typed, because an empty list has no type of its own.
+            # Typed, because the type of an empty list is unknown.
             batch = batch.filter(pa.array(kept, pa.bool_()))
         # At most so many are held, however many there are.
         rows = sorted([*rows, *batch.to_pylist()], key=_score_of_row)[:worst]

@@ -91,7 +91,7 @@ class RewardSettings(RewardOptions):
     )
     on_unavailable: Literal["wait", "raise"] = Field(
         "wait",
-        description="If the server is away and there is no dataset_path: wait for it (wait), or"
+        description="If the server is unreachable and dataset_path is not set: wait (wait), or"
         " fail (raise).",
     )
     unavailable_limit_s: Seconds = Field(
@@ -119,7 +119,7 @@ class RewardSettings(RewardOptions):
         None, description="Training steps of an epoch, if the trainer does not pass them."
     )
     epoch: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="Fixed epoch for the curriculum, if each stage is a run of its own."
+        None, description="Fixed epoch for the curriculum, if each stage is a separate run."
     )
     problem_id_format: str = Field(
         "{data_source}/{index}",
