@@ -11,7 +11,6 @@ quoted, which no quoted text can contain.  What is too long is cut in the middle
 **Replies are checked, never believed.**  :func:`check_nodes` keeps a wording if it is sound and a
 correct rollout states it, or if it is provably equal to one that is kept; a node if
 ``min_support`` rollouts state it.  The final node is always there, made of the ground truth.
-``docs/guides/build-with-a-model.md`` lists the rules.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ cdef class Matcher:
         nodes: one list of expressions per node.
         expand: search for derived equal forms of the expressions as well.
         statements: reach a node also by a true statement with its value and its operands
-            (``docs/concepts/statements.md``); without it, matching is the paper's own.
+            (``docs/reference/matching.md``); without it, matching is the paper's own.
         derived: further expressions of each node, equal forms that are stored; one list per node.
         code: when a statement in code reaches a node: "written" if its result is written in the
             text as a number too, "computed" always.
