@@ -74,11 +74,20 @@ def on_page_markdown(markdown, page, config, files):
 
 def on_page_content(html, page, config, files):
     """Drop the roles of docstrings, and the second colon before an indented example."""
-    return ROLE.sub(r"<code>\1</code>", html).replace("::</p>", ":</p>")
+    html = html.replace("<p>::</p>", "").replace("::</p>", ":</p>")
+    return ROLE.sub(r"<code>\1</code>", html)
 
 
 class Comments(Extension):
-    """Takes the comment behind a field as its docstring, where a class documents none."""
+    """Takes the comment behind a field as its docstring, where a class documents none.
+
+    The docstring of an enumeration gets its values.
+    """
+
+    def on_class_members(self, *, cls, **_):
+        if cls.docstring and any(str(base).endswith("Enum") for base in cls.bases):
+            values = (str(each.value).strip("'\"") for each in cls.attributes.values())
+            cls.docstring.value += f"\n\nValues: {', '.join(f'`{value}`' for value in values)}."
 
     def on_attribute_instance(self, *, attr, **_):
         documented = attr.parent.docstring and "Attributes:" in attr.parent.docstring.value
