@@ -144,9 +144,7 @@ def test_the_page_shows_what_the_servers_log(
 def test_a_server_starts_as_in_its_container(
     folder: Path, pod: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = re.search(
-        r"```\n( +consensuspr token .*?)```", (folder / "README.md").read_text(), re.S
-    )
+    steps = re.search(r"```\n(consensuspr token .*?)```", (folder / "README.md").read_text(), re.S)
     assert steps is not None
     (tmp_path / "deploy/kubernetes").mkdir(parents=True)
     command = f"{shlex.quote(sys.executable)} -m consensuspr.cli token "
