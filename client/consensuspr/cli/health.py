@@ -94,5 +94,5 @@ def _name_of_own_server(server: Address, access: Access, timeout: float) -> str 
             shown = tls.getpeercert() or {}
     except OSError as error:
         raise Unavailable(f"{server}: {error.strerror or error}") from None
-    names = [str(value) for _, value in shown.get("subjectAltName", ())]
+    names = [str(entry[1]) for entry in shown.get("subjectAltName", ())]
     return names[0].replace("*", "any") if names else None
