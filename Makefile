@@ -229,10 +229,11 @@ dist: $(VENV)/.installed-dev ## build the source distribution and the wheel, and
 	@$(BIN)/python .ci/wheel_contents.py dist
 	@ls -l dist
 
+# IMAGE_ARGS="EXTRAS=http" sets build arguments.
 .PHONY: image
 image: ## do the steps of the Dockerfile without Docker, and ask the server for its health
 	@rm -rf build/image
-	@$(PYTHON) .ci/image_by_hand.py build/image
+	@$(PYTHON) .ci/image_by_hand.py build/image $(IMAGE_ARGS)
 
 .PHONY: release
 release: ## VERSION=1.2.3: write it and the changelog's heading, commit and tag; pushes nothing

@@ -114,12 +114,13 @@ def test_actions_and_tools_are_pinned_and_no_job_may_more_than_it_needs(workflow
     ("schema", "pattern"),
     [
         ("citation-file-format", "CITATION.cff"),
+        ("compose-spec", "deploy/docker/compose.yaml"),
         ("github-issue-config", ".github/ISSUE_TEMPLATE/config.yml"),
         ("github-issue-forms", ".github/ISSUE_TEMPLATE/[!c]*.yml"),
         ("github-workflows", ".github/workflows/*.yml"),
     ],
 )
-def test_files_that_github_reads_are_valid(repository: Path, schema: str, pattern: str) -> None:
+def test_files_for_other_programs_are_valid(repository: Path, schema: str, pattern: str) -> None:
     files = sorted(map(str, repository.glob(pattern)))
     assert files
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}"]
