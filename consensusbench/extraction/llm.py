@@ -317,7 +317,7 @@ def check_nodes(
     for node in nodes:
         support = len(node.rollouts)
         if not (node.claimed.wordings or node.is_final):
-            node.fault = ("taken back", "the model dropped all of its expressions")
+            node.fault = ("rejected by the model", "it dropped all of its expressions")
         elif support < min_support and not node.is_final:
             detail = f"{support} of {len(rollouts)} correct rollouts state it, the limit is"
             node.fault = ("unsupported", f"{detail} {min_support}")

@@ -34,6 +34,7 @@ from consensuspr.scoring import (
     rollout_from_row,
     scored_row,
 )
+from consensuspr.scoring.scorer import reward_in_training
 from consensuspr.scoring.types import ScoreOptions
 from consensuspr.wire.codec import as_sent
 
@@ -69,8 +70,8 @@ class ScoredPart:
 
     lines: bytes = b""
     rows: list[Row] = field(default_factory=list)
-    # Data source and score of each row, without what summaries do not count.
-    counted: list[tuple[str | None, Score]] = field(default_factory=list)
+    # Of each row: data source, score without what summaries do not count, lower in training.
+    counted: list[tuple[str | None, Score, bool]] = field(default_factory=list)
     report: ReadReport = field(default_factory=ReadReport)
     fault: DataError | None = None  # at which the part, and with it the file, ends early
     identity: Identity | None = None  # under which it was scored, None if no row was
@@ -102,7 +103,9 @@ class PartScorer:
         scores, done.identity = self._scorer.score(rollouts, options.options)
         for row, score in zip(rows, scores, strict=True):
             source = row.get("data_source") or self._index.data_source(row["problem_id"])
-            done.counted.append((source, replace(score, matched=(), spans=None)))
+            trained = reward_in_training(row["response"], score, done.identity)
+            light = replace(score, matched=(), spans=None)
+            done.counted.append((source, light, trained is not None))
         scored = map(scored_row, rows, scores)
         if options.as_lines:
             done.lines = b"".join(map(dump_json_line, scored))

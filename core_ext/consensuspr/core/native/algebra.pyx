@@ -1691,7 +1691,7 @@ def read_expression_facts(text):
 
 
 def states_equation(text) -> bool:
-    """Tell whether a text states an equation, or anything else that could reach a node."""
+    """Return whether a text states an equation, or anything else that could reach a node."""
     return any(run.facts for run in read_expression_facts(text)[1])
 
 

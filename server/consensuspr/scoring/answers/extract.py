@@ -333,6 +333,8 @@ _JOINING = frozenset(
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|\n|<\||</|[。，；！？]")
 _IDEOGRAPH = re.compile("[\u4e00-\u9fff]")
 _CLAUSE_END = re.compile(r"[,;:(]| because | since | as ")
+# What a reason states is not the answer: x = 5, because 2x = 10.
+_REASON = re.compile(r"[\s,(]*+\b(?:because|since)\b")
 # "I hope the answer is correct" announces nothing.
 _NO_ANSWERS = frozenset(["correct", "right", "wrong", "as follows", "the following", "not", "in"])
 _CONNECTOR = re.compile(r"\s*(?:,?\s*(?:and|or)\b|,|;)\s*")
@@ -389,6 +391,9 @@ def leading_answer(text: str, *, strict: bool) -> str | None:
     number = _FRACTION.match(sentence) or _NUMBER.match(sentence)
     if number is not None:
         return number[0]
+    said, *reason = _REASON.split(sentence, maxsplit=1)
+    if reason and answer_in_prose(said):
+        return leading_answer(said, strict=strict)
     if strict:
         return None
     clause = _CLAUSE_END.split(sentence, maxsplit=1)[0]
