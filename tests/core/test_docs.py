@@ -13,6 +13,7 @@ from consensuspr.core.patterns import Channel
 from tests.pages import YES, code, page, rows
 
 MATCHING = page("reference/matching.md")
+STATEMENTS = page("concepts/statements.md")
 
 
 def test_normal_forms(engine: Any) -> None:
@@ -43,7 +44,7 @@ def test_examples(
     rest: list[str],
     least: int,
 ) -> None:
-    examples = list(rows(MATCHING, "node", "text", reached, *rest))
+    examples = list(rows(MATCHING + STATEMENTS, "node", "text", reached, *rest))
     assert len(examples) >= least
     wrong = []
     for number, node, text, shown, *_ in examples:

@@ -13,8 +13,9 @@ import pytest
 
 PAGES = [
     "docs/tutorials/first-reward.md",
+    "docs/concepts/statements.md",
     "docs/reference/matching.md",
-    "docs/reference/answer-rules.md",
+    "docs/concepts/answers.md",
     *(f"docs/concepts/{name}.md" for name in ("reward", "nodes", "ncr")),
 ]
 NOTEBOOK = "examples/first_reward.ipynb"

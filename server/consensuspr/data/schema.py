@@ -20,7 +20,7 @@ Row: TypeAlias = dict[str, Any]
 NODE_TYPES = ("equation", "value", "proposition", "expression")
 SPLITS = ("train", "test")
 
-# Of docs/reference/answer-rules.md; a dataset that names none leaves the choice to the request.
+# Of docs/concepts/answers.md; a dataset that names none leaves the choice to the request.
 ANSWER_RULES = ("auto", "dapo", "boxed", "gsm8k")
 
 # Limits on compiling one problem, far above any curated set (the paper: 6.8 nodes).

@@ -79,7 +79,7 @@ class Status(StrEnum):
 
 
 class AnswerRule(StrEnum):
-    """How the final answer is found and compared (``docs/reference/answer-rules.md``)."""
+    """How the final answer is found and compared (``docs/concepts/answers.md``)."""
 
     AUTO = "auto"
     DAPO = "dapo"
@@ -338,7 +338,7 @@ class Score:
             None unless spans were asked for.
         message: one sentence where the status is not OK, else empty.
         answer: the answer taken from the response, None if none was found.
-        answer_method: how acc was decided, empty if it was not; ``docs/reference/answer-rules.md``
+        answer_method: how acc was decided, empty if it was not; ``docs/concepts/answers.md``
             lists the methods.
         ncr_raw: NCR before the guard, ``num_matched / num_nodes`` (equation 1 of the paper), or
             the weights of matched nodes as a share of all; None where ncr is.

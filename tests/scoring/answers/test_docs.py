@@ -6,7 +6,7 @@ from consensuspr.scoring.answers import AnswerVerifier
 from consensuspr.scoring.answers.extract import extract_auto
 from tests.pages import YES, code, page, rows
 
-PAGE = page("reference/answer-rules.md")
+PAGE = page("concepts/answers.md")
 
 
 def test_found() -> None:
