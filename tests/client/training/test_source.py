@@ -264,7 +264,7 @@ def test_data_that_are_not_the_servers_are_not_used(
     sample = run(settings, lambda source: source.score(RIGHT, 0))
     assert sample.scored_by == "server"
     [refused] = [r.message for r in caplog.records if "unusable dataset_path" in r.message]
-    assert "is not the server's dataset (sha256:another)" in refused
+    assert "is not the dataset of this run (sha256:another)" in refused
     assert "waiting for it" in refused
 
 
