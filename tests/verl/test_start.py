@@ -101,6 +101,37 @@ def test_a_typo_ends_the_run_before_workers_and_engines_start(
     assert begun
 
 
+@pytest.mark.skipif(verl.__version__ < "0.9", reason="verl before 0.9 has no V1 trainer")
+def test_a_score_log_is_kept_beside_the_checkpoints_unless_told_otherwise(
+    compose: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    from verl.trainer.ppo.v1 import PPOTrainer
+
+    from consensuspr.client.verl import trainer
+
+    monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+
+    def kept(*overrides: str, manager: str = MANAGER) -> Any:
+        config = compose(manager, "trainer.v1.trainer_mode=consensuspr_sync", *overrides)
+        trainer.ConsensusTrainerSync(config)
+        return (config.reward.get("reward_kwargs") or {}).get("score_log")
+
+    default = str(tmp_path / "checkpoints/mine/first/score-log")
+    names = ("trainer.project_name=mine", "trainer.experiment_name=first")
+    assert kept(*names) == kept(*names, "+reward.reward_kwargs.alpha=0.2") == default
+    assert capsys.readouterr().out.count(f"curves {default}") == 2
+    assert kept("+reward.reward_kwargs.score_log=null") is None
+    assert kept("+reward.reward_kwargs.score_log=/mine") == "/mine"
+    assert kept("trainer.default_local_dir=file/x") is None  # cannot be made: no log, and a run
+    assert kept(manager="reward.reward_manager.name=naive") is None
+    assert not capsys.readouterr().out
+
+
 def test_a_check_that_finds_misfits_ends_the_run_and_one_that_fails_does_not(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

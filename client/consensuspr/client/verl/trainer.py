@@ -134,8 +134,8 @@ def _prepare_reward(config: Any) -> None:
     with open_dict(config):
         config.reward.reward_kwargs = {**given, "score_log": str(run)}
     print(
-        f"consensuspr keeps every sample in {run}; read it with consensuspr curves {run}, turn it"
-        " off with +reward.reward_kwargs.score_log=null",
+        f"every sample is logged: see consensuspr curves {run}"
+        " (off with +reward.reward_kwargs.score_log=null)",
         flush=True,
     )
 
