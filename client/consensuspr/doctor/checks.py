@@ -22,6 +22,7 @@ from consensuspr.client.verl.config import (
     ManagerConfig,
     OverlongPenalty,
     file_names,
+    key_now,
     verl_is_installed,
 )
 from consensuspr.client.verl.config import SOURCE as MANAGER_SOURCE
@@ -30,7 +31,6 @@ from consensuspr.client.verl.function import SOURCE as FUNCTION_SOURCE
 from consensuspr.console import ProgressBar, count_of
 from consensuspr.doctor.verl_run import RunUnreadable, TrainingCommand, VerlRun, describe
 from consensuspr.errors import DataError, InputError, RewardServiceError
-from consensuspr.pages import page
 from consensuspr.scoring.types import SCORING_VERSION
 from consensuspr.version import VERSION
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
@@ -111,7 +111,7 @@ def check_old_keys(case: Case) -> Iterator[Outcome]:
             yield (
                 FAIL,
                 f"verl {case.run.version} ignores {key}={value}",
-                f"set the key of verl 0.9: see {page('verl in depth')}",
+                f"set {key_now(key)}={value}",
             )
 
 
