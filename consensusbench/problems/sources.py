@@ -5,7 +5,7 @@ set on the hub, is a row of a dataset of this project (with ``problem_id``), of 
 is kept, or is a row of verl's files (``prompt``, ``reward_model.ground_truth``).
 
 Problem ids never come from a row's place: they are the set's own id behind a prefix, else a digest
-of the text.
+of the text; of a row of verl, the id that the reward computes from the row.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 from consensusbench import require
 from consensusbench.problems.texts import digest, without_prompt
+from consensuspr.client.training import TrainingRow, problem_id_of
 from consensuspr.data import DataError, OnError, Problem, ReadReport, Row, parse_problem, read_rows
 from consensuspr.data.readers import check_rows, refuse_empty
 from consensuspr.errors import HubUnavailable, InputError
@@ -188,22 +189,28 @@ def _from_hub_row(row: Row, source: ProblemSet) -> Problem:
 
 
 def _from_verl_row(row: Row) -> Problem:
-    """Return the problem of a row of verl; its index is not an id, as two files share it."""
-    problem = _from_hub_row(row, replace(SOURCES["dapo-math-17k"], id_prefix="verl", source_id=()))
-    own, split = (_optional(row, (f"extra_info.{key}",)) for key in ("problem_id", "split"))
-    problem.problem_id = problem.problem_id if own is None else str(own)
-    problem.data_source = str(row.get("data_source") or "")
-    problem.split = split if split in ("train", "test") else None
-    return problem
+    """Return the problem of a row of verl, under the id by which the reward looks it up."""
+    try:
+        own = TrainingRow.of(row, row["prompt"])
+        problem_id = problem_id_of(own.data_source, own.extra_info, own.prompt)
+    except InputError as fault:
+        raise _RowError(str(fault)) from None
+    return Problem(
+        problem_id=problem_id,
+        ground_truth=(own.ground_truth or "").strip() or None,
+        data_source=own.data_source or "",
+        problem=_problem_text(own.prompt),
+        split=own.split if own.split in ("train", "test") else None,
+    )
 
 
 def _problem_text(value: Any) -> str:
-    """Return the text of a problem, or of the user's message in a prompt."""
+    """Return the text of a problem, or of the last message of the user in a prompt."""
     if isinstance(value, list):
         asked = [part for part in value if isinstance(part, dict) and part.get("role") == "user"]
-        value = asked[0].get("content") if len(asked) == 1 else None
-        if value is None:
-            raise _RowError(f"the prompt must have one message of a user, got {len(asked)}")
+        if not asked:
+            raise _RowError("the prompt has no message of the user")
+        value = asked[-1].get("content")
     if not isinstance(value, str):
         raise _RowError(f"the problem must be a text, got {str(value)[:60]!r}")
     return without_prompt(value)

@@ -68,6 +68,13 @@ BEFORE = (
 )
 AFTER = 'Remember to put your answer on its own line after "Answer:".'
 
+# What verl's preprocessing of GSM8K and MATH puts behind a problem, and Qwen's own wording.
+ENDINGS = (
+    'Let\'s think step by step and output the final answer after "####".',
+    r"Let's think step by step and output the final answer within \boxed{}.",
+    r"Please reason step by step, and put your final answer within \boxed{}.",
+)
+
 
 def with_prompt(problem: str) -> str:
     """Return a problem's text inside the paper's prompt.
@@ -86,8 +93,11 @@ def with_prompt(problem: str) -> str:
 
 
 def without_prompt(text: str) -> str:
-    """Return the text of a problem without the paper's prompt, if it is in it."""
+    """Return the text of a problem without the paper's prompt, or verl's, if it is in it."""
     text = text.strip()
     if text.startswith(BEFORE) and text.endswith(AFTER):
         return text[len(BEFORE) : len(text) - len(AFTER)].strip()
+    for ending in ENDINGS:
+        if text.endswith(ending):
+            return text.removesuffix(ending).strip()
     return text

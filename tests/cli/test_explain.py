@@ -157,9 +157,11 @@ def test_an_unscorable_rollout_has_a_reason(
         ([], ["bare"]),
         (["--problem", "p1"], ["wrong"]),
         (["--problem", "p1", "--worst", "2"], ["wrong", "right"]),
+        (["--best", "9"], ["right", "no-source", "hostile", "wrong", "bare", "lost"]),
+        (["--problem", "p1", "--best", "1"], ["right"]),
     ],
 )
-def test_the_worst_of_a_file_of_rollouts(
+def test_the_worst_or_best_of_a_file_of_rollouts(
     run: Run, problems: Path, rollouts: Path, asked: list[str], titles: list[str]
 ) -> None:
     done = run("explain", rollouts, "--dataset", problems, *asked)
@@ -205,6 +207,9 @@ def test_of_a_step_with_validation_one_split_can_be_asked_for(
             log.put_sample(rollout, score, identity, options, "server", 0.0, score.reward)
     both = run("explain", tmp_path, "--step", "4", "--worst", "9").out
     assert re.findall(r"step 4, split (.+), problem p1", both) == ["test", "train"]
+    best = run("explain", tmp_path, "--best", "1").out
+    assert re.findall(r"step 4, split (.+), problem p1", best) == ["train"]
+    assert "not both" in run("explain", tmp_path, "--best", "1", "--worst", "1").err
     train = run("explain", tmp_path, "--step", "4", "--split", "train", "--worst", "9").out
     assert re.findall(r"split (.+), problem", train) == ["train"]
     none = run("explain", tmp_path, "--split", "dev")

@@ -295,14 +295,22 @@ def test_the_step_log_has_the_figures_of_the_reward(
 
     run, metrics = finished.run, finished.metrics
     events = EventAccumulator(str(run.folder / "tensorboard")).Reload()
-    for name in ("acc", "ncr", "ncr_raw", "guard"):
+    for name in ("acc", "ncr", "ncr_raw", "ncr_of_wrong"):
         key = f"consensuspr/{name}"
         shown = {event.step: event.value for event in events.Scalars(key)}
         for step in range(1, STEPS + 1):
-            logged = [row[name] for row in trained(rows, step)]
+            column = name.removesuffix("_of_wrong")
+            chosen = [row for row in trained(rows, step) if name == column or row["acc"] == 0]
+            logged = [row[column] for row in chosen]
             assert metrics[step][key] == pytest.approx(fmean(logged), abs=1e-6)
             assert shown[step] == pytest.approx(fmean(logged), abs=1e-6)
         assert f"{key}:" in run.console.read_text()
     for step in range(1, STEPS + 1):
+        groups: dict[str, set[float]] = {}
+        for row in trained(rows, step):
+            groups.setdefault(row["group_id"], set()).add(row["final_score"])
+        equal = fmean(len(rewards) == 1 for rewards in groups.values())
+        for source in ("", "source/arithmetic/"):
+            assert metrics[step][f"consensuspr/{source}equal_groups"] == pytest.approx(equal)
         assert metrics[step]["consensuspr/missing"] == 0
         assert metrics[step]["consensuspr/with_nodes"] == 1

@@ -106,7 +106,11 @@ def test_step_credit_is_an_option_with_a_name_of_its_own(plan_for: MakePlan) -> 
         ),
         (
             {"overrides": ("custom_reward_function.path=f.py",)},
-            "verl would ignore custom_reward_function.path: since 0.9 it reads",
+            "ignore custom_reward_function.path, since 0.9 the key is reward.custom_reward",
+        ),
+        (
+            {"overrides": ("reward_model.reward_kwargs.alpha=0.2",)},
+            "the key is reward.reward_kwargs.alpha",
         ),
         (
             {"overrides": ("reward.reward_manager=consensuspr",)},

@@ -47,7 +47,7 @@ def test_the_samples_of_a_step_are_added_up_over_files(tmp_path: Path) -> None:
     second = [row(1, 0.0, 1), row(2, 0.0, 0)]
     one, two = read_curve(log(tmp_path, first, second), None)
     assert (one.first_step, one.samples, one.acc, one.ncr) == (1, 2, 0.5, 0.625)
-    assert one.ncr_of_wrong == 0.25
+    assert (one.ncr_of_right, one.ncr_of_wrong) == (1.0, 0.25)
     assert one.tpn == (100 / 4 + 100 / 1) / 2
     assert one.reward == pytest.approx((1.0 + 0.125) / 2)
     assert one.reward_from_wrong == pytest.approx(0.125 / 2)  # over all samples

@@ -68,7 +68,6 @@ async def test_a_reward_of_the_configuration(address: str, tmp_path: Path) -> No
         "consensuspr/acc": 1.0,
         "consensuspr/ncr": 0.5,
         "consensuspr/ncr_raw": 0.5,
-        "consensuspr/guard": 1.0,
         "consensuspr/unanswered": 0.0,
     }
     assert trace.info["consensuspr"]["status"] == "OK"

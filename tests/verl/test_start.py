@@ -19,6 +19,7 @@ from consensuspr.client.training import RewardSettings
 from consensuspr.client.verl import start
 from consensuspr.client.verl.start import UnfitDataset, check_files
 from consensuspr.errors import DatasetMismatch, InputError
+from tests.verl.conftest import SAMPLE
 
 
 @pytest.fixture
@@ -44,13 +45,17 @@ def check(
             pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{split}.parquet")
         train, val = (str(tmp_path / f"{split}.parquet") for split in ("train", "val"))
         config = {"data": {"train_files": train, "val_files": [val]}}
-        check_files(config, RewardSettings(address=address, **settings))
+        check_files(config, RewardSettings(**{"address": address, **settings}))
 
     return checked
 
 
-def test_files_of_the_servers_problems_pass(check: Callable[..., None]) -> None:
+def test_files_of_the_datasets_problems_pass(check: Callable[..., None]) -> None:
     check(0)
+    alone = {"address": None, "dataset_path": SAMPLE / "dataset.jsonl"}
+    check(0, **alone)
+    with pytest.raises(UnfitDataset):
+        check(1, **alone)
 
 
 # No reward for problems without nodes lets the ids of another dataset pass.
@@ -99,6 +104,37 @@ def test_a_typo_ends_the_run_before_workers_and_engines_start(
     # Another manager has settings of its own.
     trainer.ConsensusTrainerSync(compose("reward.reward_manager.name=naive", mode, typo))
     assert begun
+
+
+@pytest.mark.skipif(verl.__version__ < "0.9", reason="verl before 0.9 has no V1 trainer")
+def test_a_score_log_is_kept_beside_the_checkpoints_unless_told_otherwise(
+    compose: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    from verl.trainer.ppo.v1 import PPOTrainer
+
+    from consensuspr.client.verl import trainer
+
+    monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+
+    def kept(*overrides: str, manager: str = MANAGER) -> Any:
+        config = compose(manager, "trainer.v1.trainer_mode=consensuspr_sync", *overrides)
+        trainer.ConsensusTrainerSync(config)
+        return (config.reward.get("reward_kwargs") or {}).get("score_log")
+
+    default = str(tmp_path / "checkpoints/mine/first/score-log")
+    names = ("trainer.project_name=mine", "trainer.experiment_name=first")
+    assert kept(*names) == kept(*names, "+reward.reward_kwargs.alpha=0.2") == default
+    assert capsys.readouterr().out.count(f"curves {default}") == 2
+    assert kept("+reward.reward_kwargs.score_log=null") is None
+    assert kept("+reward.reward_kwargs.score_log=/mine") == "/mine"
+    assert kept("trainer.default_local_dir=file/x") is None  # cannot be made: no log, and a run
+    assert kept(manager="reward.reward_manager.name=naive") is None
+    assert not capsys.readouterr().out
 
 
 def test_a_check_that_finds_misfits_ends_the_run_and_one_that_fails_does_not(

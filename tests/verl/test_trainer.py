@@ -50,7 +50,10 @@ def test_the_step_log_warns_when_ncr_rises_without_acc(
         score = Score(Status.OK, ncr, 0.5, ncr, 4, 2, ncr_raw=ncr, guard=1.0,
                       channel_numbers=bytes([3, 1, 0, 0]))  # fmt: skip
         return {
-            f"prompt_{rollout}_0": ScoredSample(ncr, score, 0, "server", rollout == 1).fields()
+            f"prompt_{rollout}_0": {
+                **ScoredSample(ncr, score, 0, "server", rollout == 1).fields(),
+                "data_source": "mine",
+            }
             for rollout in range(2)
         }
 
@@ -60,6 +63,7 @@ def test_the_step_log_warns_when_ncr_rises_without_acc(
         made._compute_metrics(None, metrics, None, step, 0)
     assert metrics["consensuspr/by_code"] == 0.5
     assert metrics["consensuspr/unanswered"] == 0.5
+    assert metrics["consensuspr/source/mine/equal_groups"] == 1.0
     assert [line.partition(":")[0] for line in caplog.messages if "mean NCR rose" in line] == [
         "step 40"
     ]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from pydantic import Field
@@ -107,8 +107,13 @@ def explain(
         typer.Option(metavar="N", min=1, help="File: only the rollout in this row, from 1."),
     ] = None,
     worst: Annotated[
-        int, typer.Option(metavar="K", min=1, help="Number of samples, lowest scores first.")
-    ] = 1,
+        int | None,
+        typer.Option(metavar="K", min=1, help="Number of samples, lowest scores first. Default: 1"),
+    ] = None,
+    best: Annotated[
+        int | None,
+        typer.Option(metavar="K", min=1, help="Number of samples, highest scores first."),
+    ] = None,
     address: Address = None,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
@@ -126,7 +131,7 @@ def explain(
     node was found, and where it came from.
 
     Samples of a run are scored with the settings and the dataset of the run. Samples without a
-    score come first.
+    score are the worst.
     """
     from consensuspr.client.files import connect
     from consensuspr.scoring.scorer import reward_in_training
@@ -138,6 +143,9 @@ def explain(
     wanted = {name: value for name, value in names.items() if value is not None}
     if not rollouts.exists():
         raise InputError(f"{rollouts}: no such file or directory")
+    if worst is not None and best is not None:
+        raise InputError("give --worst or --best, not both")
+    order = Order(best or worst or 1, -1.0 if best else 1.0)
     is_run = rollouts.is_dir()
     kind, unfit = "file of rollouts", ["step", "split", "group_id"]
     if is_run:
@@ -149,12 +157,12 @@ def explain(
             option = name.removesuffix("_id").replace("_", "-")
             raise InputError(f"--{option} has no effect on a {kind}; remove it")
     if is_run:
-        samples = _of_run(rollouts, dataset, wanted, worst)
+        samples = _of_run(rollouts, dataset, wanted, order)
     else:
         access = access_of(address, token_file, tls_ca)
         with connect(dataset, address, settings.timeout, access) as connection:
             options = replace(settings.options(), dataset=connection.dataset_name)
-            samples = _of_rollouts(rollouts, wanted, worst, connection, options)
+            samples = _of_rollouts(rollouts, wanted, order, connection, options)
     if as_json:
         print(json.dumps([_to_json(row, explanation) for row, explanation in samples]))
         return
@@ -183,6 +191,18 @@ def explain(
             console.print(line, markup=False)
 
 
+class Order(NamedTuple):
+    """Number of samples to explain; sign 1: the lowest scores first, -1: the highest."""
+
+    number: int
+    sign: float
+
+    def key(self, sample: Row) -> float:
+        """Return the sorting key: final score, else reward; a sample without one is the worst."""
+        known = (sample[name] for name in ("final_score", "reward") if sample[name] is not None)
+        return self.sign * float(next(known, -math.inf))
+
+
 # Names of a sample in --json; a run has the key, a file of rollouts the place.
 _NAMES = (
     *("problem_id", "key", "place", "rollout_id"),
@@ -207,9 +227,9 @@ def _to_json(sample: Row, explanation: Explanation) -> dict[str, Any]:
 
 
 def _of_run(
-    run: Path, dataset: str | None, wanted: Mapping[str, Any], worst: int
+    run: Path, dataset: str | None, wanted: Mapping[str, Any], order: Order
 ) -> list[tuple[Row, Explanation]]:
-    """Explain samples of a run, those with the lowest final scores."""
+    """Explain samples of a run, those that are first in an order of final scores."""
     load_core()
     import pyarrow as pa
 
@@ -225,7 +245,7 @@ def _of_run(
             # Typed, because the type of an empty list is unknown.
             batch = batch.filter(pa.array(kept, pa.bool_()))
         # At most so many are held, however many there are.
-        rows = sorted([*rows, *batch.to_pylist()], key=_score_of_row)[:worst]
+        rows = heapq.nsmallest(order.number, [*rows, *batch.to_pylist()], order.key)
     datasets = Datasets([reader.run], [] if dataset is None else [Path(dataset)])
     samples, faults = [], []
     with AnswerVerifier() as verifier:
@@ -248,16 +268,14 @@ def _of_run(
     return samples
 
 
-def _score_of_row(row: Row) -> float:
-    """Return the final score of a row, else its reward; a sample without one comes first."""
-    known = (row[name] for name in ("final_score", "reward") if row[name] is not None)
-    return float(next(known, -math.inf))
-
-
 def _of_rollouts(
-    path: Path, wanted: Mapping[str, Any], worst: int, connection: Connection, options: ScoreOptions
+    path: Path,
+    wanted: Mapping[str, Any],
+    order: Order,
+    connection: Connection,
+    options: ScoreOptions,
 ) -> list[tuple[Row, Explanation]]:
-    """Explain rollouts of a file, those with the lowest rewards."""
+    """Explain rollouts of a file, those that are first in an order of rewards."""
     from consensuspr.client.files import chunks
     from consensuspr.data import read_rollouts
     from consensuspr.scoring import rollout_from_row
@@ -276,10 +294,11 @@ def _of_rollouts(
         for chunk in chunks(chosen()):
             scores = client.score_with([rollout_from_row(row) for row in chunk], options)
             for row, score in zip(chunk, scores, strict=True):
-                yield -math.inf if score.reward is None else score.reward, row["row"], row
+                key = order.key({"final_score": None, "reward": score.reward})
+                yield key, row["row"], row
 
     samples = []
-    for _, at, row in heapq.nsmallest(worst, scored()):
+    for _, at, row in heapq.nsmallest(order.number, scored()):
         sample = {name: row.get(name) for name in ("problem_id", "rollout_id", "response")}
         sample |= {"place": f"row {at}", "ground_truth": connection.ground_truth(row)}
         samples.append((sample, client.explain_with(rollout_from_row(row), options)))

@@ -21,7 +21,7 @@ from consensuspr.wire.codec import as_sent, cut
 from consensuspr.wire.server_info import ServerInfo, describe
 
 if TYPE_CHECKING:
-    from consensuspr.scoring import Explanation, Limits
+    from consensuspr.scoring import DatasetIndex, Explanation, Limits
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -112,6 +112,11 @@ class LocalClient(BlockingClient):
         self._check_open()
         sent = convert_rollout(0, rollout, as_sent)
         return self._scorer.explain(sent, self._completed(options), self._deadline(timeout_s))
+
+    @property
+    def datasets(self) -> Mapping[str, DatasetIndex]:
+        """The datasets by name."""
+        return self._scorer.datasets
 
     def server_info(self, timeout_s: float | None = None) -> ServerInfo:
         """Return versions, limits and datasets; limits on messages are 0, there are none."""

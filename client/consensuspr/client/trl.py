@@ -123,7 +123,9 @@ class RewardFunction:
         if log_metric is not None and outcomes:
             missing = [isinstance(o, UnscorableSample) or o.score.reward is None for o in outcomes]
             unscorable = {f"{METRICS}/unscorable": sum(missing) / len(missing)}
-            for metric, value in {**figures(fields), **unscorable}.items():
+            # Without groups: TRL logs the share of those with equal rewards itself.
+            step_figures = figures(fields, [row.data_source for row in rows])
+            for metric, value in {**step_figures, **unscorable}.items():
                 log_metric(metric, value)
         if log_extra is not None:
             for column in ("acc", "ncr", "ncr_raw", "guard", "status"):

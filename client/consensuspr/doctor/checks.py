@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from consensuspr.client.local import LocalClient
 from consensuspr.client.rpc import RewardClient
 from consensuspr.client.servers import is_local, split_addresses
 from consensuspr.client.training import RewardSettings
-from consensuspr.client.training.source import chosen_dataset
+from consensuspr.client.training.source import chosen_dataset, local_client
 from consensuspr.client.transport import Access
 from consensuspr.client.verl.config import (
     INSTALL_VERL,
@@ -21,6 +22,7 @@ from consensuspr.client.verl.config import (
     ManagerConfig,
     OverlongPenalty,
     file_names,
+    key_now,
     verl_is_installed,
 )
 from consensuspr.client.verl.config import SOURCE as MANAGER_SOURCE
@@ -29,7 +31,6 @@ from consensuspr.client.verl.function import SOURCE as FUNCTION_SOURCE
 from consensuspr.console import ProgressBar, count_of
 from consensuspr.doctor.verl_run import RunUnreadable, TrainingCommand, VerlRun, describe
 from consensuspr.errors import DataError, InputError, RewardServiceError
-from consensuspr.pages import page
 from consensuspr.scoring.types import SCORING_VERSION
 from consensuspr.version import VERSION
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
@@ -80,7 +81,7 @@ class Case:
     settings_are_known: bool = False
     overlong: OverlongPenalty | None = None
     by_manager: bool = True
-    client: RewardClient | None = None
+    client: RewardClient | LocalClient | None = None
     info: ServerInfo | None = None
     dataset: DatasetInfo | None = None
     train_rows: int | None = None
@@ -110,7 +111,7 @@ def check_old_keys(case: Case) -> Iterator[Outcome]:
             yield (
                 FAIL,
                 f"verl {case.run.version} ignores {key}={value}",
-                f"set the key of verl 0.9: see {page('verl in depth')}",
+                f"set {key_now(key)}={value}",
             )
 
 
@@ -209,6 +210,15 @@ def check_step_credit(case: Case) -> Iterator[Outcome]:
 def check_server(case: Case) -> Iterator[Outcome]:
     """Ask the server, or each of several, for its versions and datasets."""
     own, asked = case.settings, case.address or case.settings.address
+    if asked is None:
+        try:
+            case.client = local_client(own)
+        except InputError as error:
+            yield FAIL, str(error), "correct the path or the file"
+            return
+        case.info = case.client.server_info()
+        yield OK, f"none: each worker scores with {own.dataset_path}"
+        return
     infos = []
     try:
         token_file, tls_ca = case.token_file or own.token_file, case.tls_ca or own.tls_ca
@@ -241,7 +251,8 @@ def check_address(case: Case) -> Iterator[Outcome]:
     run_address, nodes = case.settings.address, case.run.get("trainer.nnodes")
     if case.address not in (None, run_address):
         yield WARN, f"checked {case.address}, but the run uses {run_address}"
-    local = [server for server in split_addresses(run_address) if is_local(server)]
+    servers = [] if run_address is None else split_addresses(run_address)
+    local = [server for server in servers if is_local(server)]
     if local and isinstance(nodes, int) and nodes > 1:
         yield (
             FAIL,

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Self
 
 from consensuspr.client.training import RewardSettings
-from consensuspr.client.verl.config import BUFFER_KEYS, OLD_GROUPS, OVERLONG, SOURCE
+from consensuspr.client.verl.config import BUFFER_KEYS, OLD_GROUPS, OVERLONG, SOURCE, key_now
 from consensuspr.errors import InputError
-from consensuspr.pages import page
 
 COMMON = "common"
 STEP_CREDIT = "step-credit"
@@ -153,10 +152,7 @@ def check_overrides(overrides: Overrides) -> None:
     """
     for key in overrides:
         if key.partition(".")[0] in OLD_GROUPS:
-            raise InputError(
-                f"verl would ignore {key}: since 0.9 it reads these settings from the group reward;"
-                f" see {page('verl in depth')}"
-            )
+            raise InputError(f"verl would ignore {key}, since 0.9 the key is {key_now(key)}")
         inside = next((other for other in overrides if other.startswith(f"{key}.")), None)
         if inside is not None:
             raise InputError(f"{key} is a group of settings, such as {inside}; set those inside it")

@@ -1,6 +1,6 @@
 """The score log of a run: every scored sample in files that are read while more come.
 
-``schema`` has the row, public and described in ``docs/guides/score-log.md``; ``files`` the files;
+``schema`` has the row, which is public; ``files`` the files;
 ``writer`` takes scored samples, ``reader`` yields them.  Names resolve on first use: a process
 that logs nothing does not load Arrow.
 """

@@ -27,6 +27,7 @@ _MEANS = {
     "reward": ("reward", "reward"),  # penalties included
     "acc": ("acc", "acc"),
     "ncr": ("ncr", "ncr"),
+    "ncr_of_right": ("ncr_of_right", "ncr_of_right"),
     "ncr_of_wrong": ("ncr_of_wrong", "ncr_of_wrong"),  # grows if nodes are named, not reached
     "reward_from_wrong": ("reward_of_wrong", "reward"),  # the part that wrong answers earn
     "tpn": ("tpn", "tpn"),
@@ -140,15 +141,16 @@ def _values(batch: pa.RecordBatch) -> dict[str, pa.Array]:
         values = batch.column(name).cast(pa.float64())
         return pc.if_else(pc.is_nan(values), None, values)
 
-    def of_wrong(values: pa.Array) -> pa.Array:
-        return pc.if_else(pc.equal(column("acc"), 0.0), values, None)
+    def where(acc: float, values: pa.Array) -> pa.Array:
+        return pc.if_else(pc.equal(column("acc"), acc), values, None)
 
     reward = pc.coalesce(column("final_score"), column("reward"))
     return {
         **{name: column(name) for name in ("acc", "ncr", "ncr_raw", "tpn", "num_tokens")},
         "reward": reward,
-        "reward_of_wrong": of_wrong(reward),
-        "ncr_of_wrong": of_wrong(column("ncr")),
+        "reward_of_wrong": where(0.0, reward),
+        "ncr_of_right": where(1.0, column("ncr")),
+        "ncr_of_wrong": where(0.0, column("ncr")),
         "guarded": pc.less(column("guard"), 1.0).cast(pa.float64()),
     }
 

@@ -1,6 +1,6 @@
 """The row of a score log: one scored sample, with all that a replay needs to score it again.
 
-:data:`COLUMNS` is the one list of its columns, public, described in ``docs/guides/score-log.md``.
+:data:`COLUMNS` is the one list of its columns, which is public.
 Columns are added, never changed: readers take a missing one as null and ignore unknown ones.
 
 The writer takes :class:`LoggedPart` values, which refer to rollouts and scores;

@@ -106,6 +106,7 @@ _CURVE: Final = {
     "reward": "avg(score)",
     "acc": "avg(acc)",
     "ncr": "avg(ncr)",
+    "ncr_of_right": "avg(ncr) FILTER (acc = 1)",
     "ncr_of_wrong": "avg(ncr) FILTER (acc = 0)",
     "reward_from_wrong": "coalesce(sum(score) FILTER (acc = 0), 0) / nullif(count(score), 0)",
     "tpn": "avg(tpn)",

@@ -2,12 +2,51 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from consensuspr.client.training import StepWatch
+from consensuspr.client.training import ScoredSample, StepWatch, figures
 from consensuspr.client.training.figures import WATCHED_STEPS
+from consensuspr.scoring.types import Score, Status
 
 N = WATCHED_STEPS
+
+
+def sample(acc: float | None, ncr: float | None, reward: float, penalty: float = 0.0) -> Any:
+    nodes = 0 if ncr is None else 4
+    guard = None if ncr is None else 1.0 if ncr >= 0.5 else 0.5
+    status = Status.OK if nodes else Status.NO_NODES
+    score = Score(status, reward, acc, ncr, nodes, 2 if nodes else 0, ncr_raw=ncr, guard=guard,
+                  channel_numbers=bytes([1, 2, 0, 0]) if nodes else b"")  # fmt: skip
+    return ScoredSample(reward, score, 0, "server").fields(penalty)
+
+
+def test_figures_by_answer_by_group_and_by_source() -> None:
+    samples = [
+        sample(1.0, 1.0, 1.0), sample(0.0, 0.5, 0.25),
+        sample(0.0, 0.25, 0.125), sample(0.0, 0.25, 0.125),
+        sample(1.0, None, 1.0), sample(1.0, 0.5, 1.0, -0.5),
+        {"status": "UNKNOWN_PROBLEM"}, sample(None, 0.75, 0.0),
+    ]  # fmt: skip
+    found = figures(samples, [*"aabb", None, None, "", "c/d"], [1, 1, 2, 2, 3, 3, 4, 4])
+    assert found == {
+        "consensuspr/acc": 0.5, "consensuspr/ncr": 3.25 / 6, "consensuspr/ncr_raw": 3.25 / 6,
+        "consensuspr/ncr_of_right": 0.75, "consensuspr/ncr_of_wrong": 1 / 3,
+        "consensuspr/equal_groups": 1 / 3,  # of the last group one sample was lost
+        "consensuspr/unanswered": 0.0, "consensuspr/with_nodes": 6 / 8,
+        "consensuspr/guarded": 2 / 6, "consensuspr/by_pattern": 0.5,
+        "consensuspr/by_statement": 0.5, "consensuspr/by_code": 0.0, "consensuspr/by_equation": 0.0,
+        "consensuspr/status/NO_NODES": 1 / 8, "consensuspr/status/UNKNOWN_PROBLEM": 1 / 8,
+        "consensuspr/source/a/acc": 0.5, "consensuspr/source/a/ncr": 0.75,
+        "consensuspr/source/a/ncr_of_right": 1.0, "consensuspr/source/a/ncr_of_wrong": 0.5,
+        "consensuspr/source/a/equal_groups": 0.0,
+        "consensuspr/source/b/acc": 0.0, "consensuspr/source/b/ncr": 0.25,
+        "consensuspr/source/b/ncr_of_wrong": 0.25, "consensuspr/source/b/equal_groups": 1.0,
+        "consensuspr/source/c/d/ncr": 0.75,
+    }  # fmt: skip
+    assert not any("equal_groups" in name for name in figures(samples, [None] * 8))
+    assert figures([], []) == {}
 
 
 def rise(start: float, end: float, steps: int) -> list[float]:

@@ -23,7 +23,9 @@ PROMPT = [{"role": "user", "content": "What is 6 * 7?"}]
 FORMAT = "{data_source}/{index}"
 
 
-def rollout_of(columns: dict[str, Any], format: str = FORMAT, column: str = "ground_truth") -> Any:
+def rollout_of(
+    columns: dict[str, Any], format: str | None = FORMAT, column: str = "ground_truth"
+) -> Any:
     [row] = batch_rows([PROMPT], {name: [value] for name, value in columns.items()}, column)
     return row.rollout("A.", ProblemIds(format))
 
@@ -38,11 +40,16 @@ def rollout_of(columns: dict[str, Any], format: str = FORMAT, column: str = "gro
         (FORMAT, {"data_source": "gsm8k", "extra_info": {"index": "9a9b6eb4"}}, "gsm8k/9a9b6eb4"),
         ("{split}/{index}", {"index": 3, "split": "test"}, "test/3"),
         ("{index}", {"index": 3}, "3"),
+        (FORMAT, {"data_source": "gsm8k", "index": 3, "split": "test"}, "gsm8k/3"),
+        (None, {"data_source": "gsm8k", "index": 3, "split": "train"}, "gsm8k/3"),
+        (None, {"data_source": "gsm8k", "index": 3, "split": "test"}, "gsm8k/test/3"),
         (FORMAT, {"data_source": "gsm8k", "index": ""}, prompt_digest(PROMPT)),
         (FORMAT, {}, prompt_digest(PROMPT)),
     ],
 )
-def test_the_first_that_the_row_has(format: str, columns: dict[str, Any], problem_id: str) -> None:
+def test_the_first_that_the_row_has(
+    format: str | None, columns: dict[str, Any], problem_id: str
+) -> None:
     assert rollout_of(columns, format).problem_id == problem_id
 
 

@@ -78,6 +78,23 @@ def test_a_wrong_setting_is_one_sentence_that_names_it(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("values", "environment", "address"),
+    [
+        ({}, "", "127.0.0.1:50051"),
+        ({}, "s:1", "s:1"),
+        ({"dataset_path": "d.jsonl"}, "", None),
+        ({"dataset_path": "d.jsonl"}, "s:1", "s:1"),
+        ({"dataset_path": "d.jsonl", "address": "s:2"}, "s:1", "s:2"),
+    ],
+)
+def test_the_address_that_is_not_set(
+    values: dict[str, Any], environment: str, address: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONSENSUSPR_ADDRESS", environment)
+    assert read(**values).address == address
+
+
 CURRICULUM = RewardSettings(reward="curriculum")
 
 

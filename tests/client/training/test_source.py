@@ -27,6 +27,7 @@ from consensuspr.errors import (
     Overloaded,
     Unavailable,
 )
+from consensuspr.score_log import dataset_path
 from consensuspr.score_log.schema import read_reward
 from consensuspr.scoring.types import Score, Status
 from consensuspr.wire.server_info import DatasetInfo
@@ -227,6 +228,26 @@ def test_a_server_that_comes_back_is_used_again(scripted: Any, dataset: Path) ->
     assert seen[0] == "local" and seen[-1] == "server"
 
 
+@pytest.mark.parametrize("digest", [None, OTHER])
+def test_without_an_address_samples_are_scored_here_at_once(
+    dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, digest: str | None
+) -> None:
+    log = tmp_path / "run"
+    settings = RewardSettings(dataset_path=dataset, score_log=log, expect_digest=digest)
+
+    async def work(source: RewardSource) -> Any:
+        return await asyncio.wait_for(source.score(RIGHT, 0), 20)
+
+    if digest is not None:
+        with pytest.raises(InputError, match="is not the dataset of this run"):
+            run(settings, work)
+        return
+    sample = run(settings, work)
+    assert (sample.reward, sample.scored_by, caplog.messages) == (1.0, "local", [])
+    # A run that no server keeps a dataset for has its own.
+    assert dataset_path(log, digest_of(dataset)).is_file()
+
+
 def test_it_is_logged_soon_that_samples_wait(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,7 +285,7 @@ def test_data_that_are_not_the_servers_are_not_used(
     sample = run(settings, lambda source: source.score(RIGHT, 0))
     assert sample.scored_by == "server"
     [refused] = [r.message for r in caplog.records if "unusable dataset_path" in r.message]
-    assert "is not the server's dataset (sha256:another)" in refused
+    assert "is not the dataset of this run (sha256:another)" in refused
     assert "waiting for it" in refused
 
 

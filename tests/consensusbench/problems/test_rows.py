@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from consensusbench.problems.sources import SOURCES, problem_of
+from consensuspr.client.training import ProblemIds, prompt_digest
+from consensuspr.client.verl.sample import row_of
 from consensuspr.data import Problem
 from consensuspr.errors import DataError
 from tests.consensusbench.problems.conftest import dapo, gsm8k, math500
@@ -76,14 +77,39 @@ def test_a_row_of_dapo_comes_out_of_its_prompt() -> None:
     )
 
 
-def test_a_row_of_verl_keeps_its_source_and_the_id_of_an_export() -> None:
-    row = dapo("7", "Find {x}.", "34") | {"data_source": "mine"}
-    problem = read(None, row)
-    assert re.fullmatch("verl-[0-9a-f]{16}", problem.problem_id)  # two files share an index
-    assert (problem.problem, problem.ground_truth) == ("Find {x}.", "34")
-    assert (problem.data_source, problem.split) == ("mine", None)
-    problem = read(None, row | {"extra_info": {"problem_id": "p", "split": "test", "index": 7}})
-    assert (problem.problem_id, problem.split) == ("p", "test")
+GSM8K_PROMPT = """How many?
+ Let's think step by step and output the final answer after "####"."""
+MATH_PROMPT = r"How many? Let's think step by step and output the final answer within \boxed{}."
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "more", "problem_id", "split"),
+    [
+        (GSM8K_PROMPT, {"extra_info": {"index": 7, "split": "train"}}, "mine/7", "train"),
+        (GSM8K_PROMPT, {"extra_info": {"index": 7, "split": "test"}}, "mine/test/7", "test"),
+        (MATH_PROMPT, {"extra_info": {"index": "9a9b"}}, "mine/9a9b", None),
+        (MATH_PROMPT, {"extra_info": {"problem_id": "p", "split": "dev"}}, "p", None),
+        ("How many?", {}, None, None),
+        ("How many?", {"extra_info": None}, None, None),
+    ],
+)
+@pytest.mark.parametrize("before", [[], [SYSTEM], [{"role": "user", "content": "Hi."}]])
+def test_a_row_of_verl_has_the_id_that_the_reward_looks_up(
+    prompt: str, more: dict[str, Any], problem_id: str | None, split: str | None, before: list[Any]
+) -> None:
+    chat = [*before, {"role": "user", "content": prompt}]
+    reward = {"reward_model": {"ground_truth": 34.0, "style": "rule"}}
+    row = {"prompt": chat, "data_source": "mine", **reward, **more}
+    assert read(None, row) == Problem(
+        problem_id or prompt_digest(chat),
+        "34",
+        data_source="mine",
+        problem="How many?",
+        split=split,
+    )
+    looked_up = row_of(row, "prompt").rollout("", ProblemIds(None)).problem_id
+    assert looked_up == (problem_id or prompt_digest(chat))
 
 
 def test_a_row_of_this_project_keeps_its_values_and_gets_the_missing_ones() -> None:
@@ -106,7 +132,14 @@ def test_a_row_of_this_project_keeps_its_values_and_gets_the_missing_ones() -> N
         ("math-500", {"problem": "P?", "answer": " "}, "the ground truth is missing"),
         ("math-500", {"problem": 7, "answer": "7"}, "the problem must be a text, got '7'"),
         ("aime-2024", {"problem": "P?", "answer": "m+n"}, "must be a whole number, got 'm+n'"),
-        ("dapo-math-17k", dapo("i", "P?", "1") | {"prompt": []}, "one message of a user, got 0"),
+        ("dapo-math-17k", dapo("i", "P?", "1") | {"prompt": []}, "has no message of the user"),
+        (None, {"prompt": "P?", "reward_model": {"ground_truth": ["1"]}}, "must be a string"),
+        (None, {"prompt": "P?", "reward_model": {}}, "the ground truth is missing"),
+        (
+            None,
+            {"prompt": "P?", "reward_model": {}, "extra_info": {"index": 1}},
+            "names no problem without data_source",
+        ),
         (
             "dapo-math-17k",
             dapo("i", "P?", "1") | {"reward_model": None},

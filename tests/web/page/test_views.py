@@ -87,7 +87,8 @@ def test_curves_of_both_runs_are_drawn(browser: PageBrowser, address: str) -> No
         ".map(row => [...row.cells].map(cell => cell.textContent))"
     )
     curves = browser.documents("curves")["runs"]
-    shown = [f"{round(100 * run['ncr_of_wrong'][0])}\u202f%" for run in curves]
+    lines = [(run, f"ncr_of_{answer}") for run in curves for answer in ("wrong", "right")]
+    shown = [f"{round(100 * run[name][0])}\u202f%" for run, name in lines]
     assert first == ["1", *shown]
     # One run can be looked at alone, and the address says so.
     browser.run("document.querySelectorAll('.runs tbody th button')[1].click()")

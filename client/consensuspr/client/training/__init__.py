@@ -13,17 +13,18 @@ lists the adapters.
 from consensuspr.client.training.figures import METRICS, StepWatch, figures
 from consensuspr.client.training.rows import (
     INFO_COLUMNS,
+    VALIDATION_SPLITS,
     ProblemIds,
     TrainingRow,
     batch_rows,
     inline_nodes,
     label_columns,
+    problem_id_of,
     prompt_digest,
 )
 from consensuspr.client.training.samples import SampleScorer, on_own_loop, together
 from consensuspr.client.training.settings import EpochClock, RewardSettings, progress_of
 from consensuspr.client.training.source import (
-    VALIDATION_SPLITS,
     RewardSource,
     ScoredSample,
     TooManyUnscorable,
@@ -50,6 +51,7 @@ __all__ = [
     "inline_nodes",
     "label_columns",
     "on_own_loop",
+    "problem_id_of",
     "progress_of",
     "prompt_digest",
     "shared_source",

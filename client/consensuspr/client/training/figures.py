@@ -6,56 +6,88 @@ Means are over the samples that have the value: a sample without nodes has no NC
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 # Before each name in a trainer's log.
 METRICS = "consensuspr"
 
-MEANS = ("acc", "ncr", "ncr_raw", "guard", "tpn", "unanswered")
+MEANS = ("acc", "ncr", "ncr_raw", "tpn", "unanswered")
 # Steps of each of the two means that StepWatch compares, and the rise of NCR that it warns of.
 WATCHED_STEPS = 20
 _RISE = 0.1
 
 _CHANNELS = ("by_pattern", "by_statement", "by_code", "by_equation")
 
+Sample: TypeAlias = Mapping[str, Any]
 
-def figures(samples: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+
+def figures(
+    samples: Sequence[Sample],
+    sources: Sequence[str | None],
+    groups: Sequence[object] | None = None,
+) -> dict[str, float]:
     """Return the figures of some samples, by the names that they have in a log.
 
-    ``acc``, ``ncr``, ``ncr_raw``, ``guard``, ``tpn``: means. ``unanswered``: share of the samples
-    without a marked final answer. ``guarded``: share of the samples with nodes whose NCR the guard
-    lowered.  ``with_nodes``: share of samples with nodes.
+    ``acc``, ``ncr``, ``ncr_raw``, ``tpn``: means.  ``ncr_of_right``, ``ncr_of_wrong``: mean NCR of
+    the samples whose answer is right or wrong.  ``equal_groups``: share of the groups of two
+    samples or more whose rewards are all equal, penalties included; GRPO learns nothing from them.
+    ``source/NAME/FIGURE``: those but ``ncr_raw`` and ``tpn`` for each data source.
+    ``unanswered``: share of the samples without a marked final answer.  ``guarded``: share of the
+    samples with nodes whose NCR the guard lowered.  ``with_nodes``: share of samples with nodes.
     ``by_pattern``, ``by_statement``, ``by_code``, ``by_equation``: share of the reached nodes that
-    were reached so.
-    ``status/NAME``: share of the samples with a status other than OK.  A figure without samples is
-    absent, not 0.
+    were reached so.  ``status/NAME``: share of the samples with a status other than OK.  A figure
+    without samples is absent, not 0.
 
     Args:
         samples: as :meth:`ScoredSample.fields` describes them; one without a score has its
             ``status`` alone.
+        sources: data source of each sample, None without one.
+        groups: of each sample, if the trainer compares the rewards of a group and does not log
+            how many are equal.
     """
-    samples = list(samples)
     if not samples:
         return {}
-    found: dict[str, float] = {}
+    found = _outcomes(samples, groups)
     for name in MEANS:
-        values = [sample[name] for sample in samples if sample.get(name) is not None]
-        if values:
-            found[name] = math.fsum(values) / len(values)
+        found |= _mean(name, [sample.get(name) for sample in samples])
     with_nodes = [sample for sample in samples if sample.get("num_nodes")]
     found["with_nodes"] = len(with_nodes) / len(samples)
-    factors = [sample["guard"] for sample in with_nodes if sample["guard"] is not None]
-    if factors:
-        found["guarded"] = sum(factor < 1.0 for factor in factors) / len(factors)
+    guards = [sample["guard"] for sample in with_nodes]
+    found |= _mean("guarded", [None if guard is None else guard < 1.0 for guard in guards])
     reached = {name: sum(sample[name] for sample in with_nodes) for name in _CHANNELS}
     total = sum(reached.values())
     if total:
         found |= {name: count / total for name, count in reached.items()}
     statuses = Counter(sample["status"] for sample in samples)
     found |= {f"status/{s}": n / len(samples) for s, n in statuses.items() if s != "OK"}
+    for source in sorted({source for source in sources if source}):
+        own = [at for at, name in enumerate(sources) if name == source]
+        part = _outcomes([samples[at] for at in own], groups and [groups[at] for at in own])
+        found |= {f"source/{source}/{name}": value for name, value in part.items()}
     return {f"{METRICS}/{name}": value for name, value in found.items()}
+
+
+def _outcomes(samples: Sequence[Sample], groups: Sequence[object] | None) -> dict[str, float]:
+    """Return the figures that are also made for each data source."""
+    pairs = [(sample.get("acc"), sample.get("ncr")) for sample in samples]
+    found = _mean("acc", [acc for acc, _ in pairs])
+    found |= _mean("ncr", [ncr for _, ncr in pairs])
+    found |= _mean("ncr_of_right", [ncr for acc, ncr in pairs if acc == 1.0])
+    found |= _mean("ncr_of_wrong", [ncr for acc, ncr in pairs if acc == 0.0])
+    rewards: defaultdict[object, list[float]] = defaultdict(list)
+    for group, sample in zip(groups or (), samples, strict=bool(groups)):
+        if "score" in sample:
+            rewards[group].append(sample["score"] + sample["overlong_penalty"])
+    compared = [values for values in rewards.values() if len(values) > 1]
+    return found | _mean("equal_groups", [min(values) == max(values) for values in compared])
+
+
+def _mean(name: str, values: Sequence[float | None]) -> dict[str, float]:
+    """Return the mean of the known values by its name, nothing if there are none."""
+    known = [value for value in values if value is not None]
+    return {name: math.fsum(known) / len(known)} if known else {}
 
 
 class StepWatch:

@@ -1,8 +1,8 @@
 """Rows of training data: problem, nodes, ground truth.
 
 The problem is named by ``problem_id``, else by ``index`` put into ``problem_id_format``, else by
-the digest of the prompt.  Train and test files may both count from 0, so an id by index that comes
-with two prompts is an error.
+the digest of the prompt.  Train and test files may both count from 0, so by default the id of a
+test row holds its split, and an id by index that comes with two prompts is an error.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
 
 DIGEST_PREFIX = "prompt-"
 _DIGEST_CHARS = 32
+
+VALIDATION_SPLITS = ("test", "val", "validation")
 
 # Ids whose prompts are compared; a training step returns to fewer.
 _REMEMBERED = 65_536
@@ -189,14 +191,60 @@ def label_columns(label: Any) -> Mapping[str, Any]:
     return {key: value for key, value in label.items() if value is not None}
 
 
+def problem_id_of(
+    data_source: str | None,
+    extra_info: Mapping[str, Any],
+    prompt: Prompt | None,
+    format: str | None = None,
+) -> str:
+    """Return the id of a row's problem.
+
+    Args:
+        data_source: of the row, as what follows.
+        extra_info: see ``data_source``.
+        prompt: see ``data_source``.
+        format: of an id by index: ``{data_source}``, ``{index}`` and ``{split}``; None:
+            ``{data_source}/{index}``, and with the split in between for rows of a test split.
+
+    Raises:
+        InputError: the row names no problem.
+    """
+    given, number = extra_info.get("problem_id"), extra_info.get("index")
+    if given is not None:
+        if not isinstance(given, str) or not given:
+            raise InputError(
+                f"extra_info.problem_id must be a string that is not empty, got {given!r}"
+            )
+        return given
+    if number is None or number == "":
+        if prompt is None or not len(prompt):
+            raise InputError(
+                "the row names no problem: extra_info has neither problem_id nor index, and"
+                " there is no prompt"
+            )
+        return prompt_digest(prompt)
+    split = extra_info.get("split")
+    if format is None:
+        of_test = split in VALIDATION_SPLITS
+        format = "{data_source}/{split}/{index}" if of_test else "{data_source}/{index}"
+    fields = {"data_source": data_source, "index": number, "split": split}
+    for name, value in fields.items():
+        if f"{{{name}}}" in format and (value is None or value == ""):
+            raise InputError(
+                f"extra_info.index {number!r} names no problem without {name}, which the row"
+                f" lacks (problem_id_format is {format!r})"
+            )
+    return format.format(**fields)
+
+
 class ProblemIds:
     """Finds the problem ids of samples, and rejects ambiguous ones.
 
     Args:
-        format: of an id by index: ``{data_source}``, ``{index}`` and ``{split}``.
+        format: see :func:`problem_id_of`.
     """
 
-    def __init__(self, format: str) -> None:
+    def __init__(self, format: str | None) -> None:
         self._format = format
         self._prompts: OrderedDict[str, str] = OrderedDict()
 
@@ -204,29 +252,8 @@ class ProblemIds:
         self, data_source: str | None, extra_info: Mapping[str, Any], prompt: Prompt | None
     ) -> str:
         """Return the problem id of a sample from its row; raise InputError without exactly one."""
-        given, number = extra_info.get("problem_id"), extra_info.get("index")
-        if given is not None:
-            if not isinstance(given, str) or not given:
-                raise InputError(
-                    f"extra_info.problem_id must be a string that is not empty, got {given!r}"
-                )
-            return given
-        if number is None or number == "":
-            if prompt is None or not len(prompt):
-                raise InputError(
-                    "the row names no problem: extra_info has neither problem_id nor index, and"
-                    " there is no prompt"
-                )
-            return prompt_digest(prompt)
-        fields = {"data_source": data_source, "index": number, "split": extra_info.get("split")}
-        for name, value in fields.items():
-            if f"{{{name}}}" in self._format and (value is None or value == ""):
-                raise InputError(
-                    f"extra_info.index {number!r} names no problem without {name}, which the row"
-                    f" lacks (problem_id_format is {self._format!r})"
-                )
-        problem_id = self._format.format(**fields)
-        if prompt is not None and len(prompt):
+        problem_id = problem_id_of(data_source, extra_info, prompt, self._format)
+        if extra_info.get("problem_id") is None and prompt is not None and len(prompt):
             digest = prompt_digest(prompt)
             if self._prompts.setdefault(problem_id, digest) != digest:
                 raise InputError(

@@ -64,10 +64,17 @@ Count = Annotated[int, Field(ge=1)]
 class RewardSettings(RewardOptions):
     """How a trainer's samples are rewarded, and what happens when they cannot be."""
 
-    address: str = Field(
-        default_factory=lambda: os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS,
+    dataset_path: Path | None = Field(
+        None,
+        description="Dataset file. The trainer scores with it in this process, if the server is"
+        " away or no address is set.",
+    )
+    # Behind dataset_path, on which its default depends.
+    address: str | None = Field(
+        None,
+        validate_default=True,
         description="HOST:PORT of the server, or of several, separated by commas. Default:"
-        f" ${ADDRESS_VARIABLE}, else {DEFAULT_ADDRESS}.",
+        f" ${ADDRESS_VARIABLE}, else none with dataset_path, else {DEFAULT_ADDRESS}.",
     )
     dataset: str | None = Field(None, description="Name of the dataset, if the server has several.")
     expect_digest: str | None = Field(
@@ -83,11 +90,6 @@ class RewardSettings(RewardOptions):
     )
     timeout_s: Seconds = Field(
         60.0, description="Seconds to wait for the score of a sample, including retries."
-    )
-    dataset_path: Path | None = Field(
-        None,
-        description="Dataset file. If the server is away, the trainer scores with it in this"
-        " process.",
     )
     on_unavailable: Literal["wait", "raise"] = Field(
         "wait",
@@ -121,9 +123,10 @@ class RewardSettings(RewardOptions):
     epoch: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Fixed epoch for the curriculum, if each stage is a separate run."
     )
-    problem_id_format: str = Field(
-        "{data_source}/{index}",
-        description="Format of problem ids, for rows with an index and no problem_id.",
+    problem_id_format: str | None = Field(
+        None,
+        description="Format of problem ids, for rows with an index and no problem_id. Default:"
+        " {data_source}/{index}, for test and val rows {data_source}/{split}/{index}.",
     )
     score_log: Path | None = Field(
         None,
@@ -150,10 +153,14 @@ class RewardSettings(RewardOptions):
 
     @field_validator("address")
     @classmethod
-    def _check_address(cls, value: str) -> str:
+    def _check_address(cls, value: str | None, info: ValidationInfo) -> str | None:
         from consensuspr.client.servers import split_addresses
 
-        split_addresses(value)
+        if value is None:
+            no_server = None if info.data.get("dataset_path") else DEFAULT_ADDRESS
+            value = os.environ.get(ADDRESS_VARIABLE) or no_server
+        if value is not None:
+            split_addresses(value)
         return value
 
     @field_validator("expect_digest", "run")
@@ -165,7 +172,9 @@ class RewardSettings(RewardOptions):
 
     @field_validator("problem_id_format")
     @classmethod
-    def _check_format(cls, value: str) -> str:
+    def _check_format(cls, value: str | None) -> str | None:
+        if value is None:
+            return value
         try:
             fields = [name for _, name, _, _ in Formatter().parse(value) if name is not None]
         except ValueError as error:

@@ -26,6 +26,7 @@ from consensuspr.client.interface import Deadline, ScoredBatch
 from consensuspr.client.local import LocalClient
 from consensuspr.client.rpc import AsyncRewardClient
 from consensuspr.client.training.grown import GrownDatasets
+from consensuspr.client.training.rows import VALIDATION_SPLITS
 from consensuspr.client.training.settings import RewardSettings
 from consensuspr.errors import (
     AccessDenied,
@@ -69,8 +70,6 @@ _REJECTED = "rejected"
 
 # Between two rounds of waiting; each round retries with its own pauses.
 _PAUSE_S = 0.5
-
-VALIDATION_SPLITS = ("test", "val", "validation")
 
 # Pauses before a sample is scored again whose answer check was too busy.
 _AGAIN_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -172,9 +171,8 @@ class LocalFallback:
         loaded_digest: of the data in use; None: nothing is loaded.
     """
 
-    def __init__(self, settings: RewardSettings, path: Path) -> None:
-        self._path = path
-        self._name = settings.dataset
+    def __init__(self, settings: RewardSettings) -> None:
+        self._settings = settings
         self._client: LocalClient | None = None
         # One thread: batches form while one is scored, and the matcher starts its own threads.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="consensuspr-local")
@@ -208,17 +206,23 @@ class LocalFallback:
         if self._client is not None:  # the file may have been replaced since
             self._client.close()
             self._client = None
-        try:
-            client = LocalClient({self._name: self._path} if self._name else self._path)
-        except (DataError, OSError) as error:
-            raise UnusableData(f"dataset_path: {error}") from None
+        client = local_client(self._settings)
         digest = client.server_info().datasets[0].digest
         if expected not in (None, digest):
             client.close()
             raise UnusableData(
-                f"dataset_path: {self._path} ({digest}) is not the server's dataset ({expected});"
-                " a reward would depend on who scored it"
+                f"dataset_path: {self._settings.dataset_path} ({digest}) is not the dataset of this"
+                f" run ({expected}); a reward would depend on who scored it"
             )
+        run = self._settings.score_log
+        if run is not None:  # keeps the dataset, as a server does
+            from consensuspr.score_log import keep_dataset
+
+            try:
+                [index] = client.datasets.values()
+                keep_dataset(run, index)
+            except InputError as error:
+                logger.warning("the dataset is not kept, explain needs --dataset: %s", error)
         self._client, self.loaded_digest = client, digest
         return client
 
@@ -234,11 +238,13 @@ class RewardSource:
         settings.check_files()
         self.settings = settings
         self._spec = settings.spec
-        self._client = AsyncRewardClient(
-            settings.address, settings.timeout_s, access=settings.access
-        )
-        path = settings.dataset_path
-        self._fallback = None if path is None else LocalFallback(settings, path)
+        # None: there is no server, and every sample is scored here.
+        self._client: AsyncRewardClient | None = None
+        if settings.address is not None:
+            self._client = AsyncRewardClient(
+                settings.address, settings.timeout_s, access=settings.access
+            )
+        self._fallback = None if settings.dataset_path is None else LocalFallback(settings)
         self._events = EventLog(logger)
         self._keys = SampleKeys()
         self._log = score_log_of(settings)
@@ -315,7 +321,8 @@ class RewardSource:
         """Close the channel and stop local scoring.  May be called twice."""
         if self._watch is not None:
             self._watch.cancel()
-        await self._client.close()
+        if self._client is not None:
+            await self._client.close()
         if self._fallback is not None:
             self._fallback.close()
 
@@ -493,10 +500,13 @@ class RewardSource:
 
     async def _scored(self, rollout: Rollout, options: ScoreOptions) -> Scored:
         """Return a sample's score by the server, by the local scorer, or after a wait."""
-        settings = self.settings
+        settings, client = self.settings, self._client
         give_up_at = time.monotonic() + settings.unavailable_limit_s
         while True:
             fallback, watch = self._fallback, self._watch
+            if client is None:
+                assert fallback is not None, "without an address there is a dataset_path"
+                return *await fallback.score_one(rollout, options), "local"
             if fallback is not None and watch is not None:
                 if fallback.expected_digest is fallback.loaded_digest is None:
                     # A server that does not score may still report its digest.
@@ -514,14 +524,14 @@ class RewardSource:
             limit_s = min(settings.timeout_s, max(_PAUSE_S, give_up_at - time.monotonic()))
             silence = asyncio.get_running_loop().call_later(_SILENCE_S, self._report_silence)
             try:
-                score, identity = await self._client.score_one_with(
-                    rollout, options, timeout_s=limit_s
-                )
+                score, identity = await client.score_one_with(rollout, options, timeout_s=limit_s)
             except AWAY as error:
                 self._events.report("server unavailable", f"{error}; {self._what_next()}")
                 if self._fallback is not None:
                     if self._watch is None:
-                        self._watch = asyncio.get_running_loop().create_task(self._until_back())
+                        self._watch = asyncio.get_running_loop().create_task(
+                            self._until_back(client)
+                        )
                     continue
                 fails = settings.on_unavailable == "raise"
                 if fails or time.monotonic() + 2 * _PAUSE_S > give_up_at:
@@ -555,13 +565,13 @@ class RewardSource:
 
     # -- the server's dataset ------------------------------------------------------------------
 
-    async def _until_back(self) -> None:
+    async def _until_back(self, client: AsyncRewardClient) -> None:
         """Wait until the server has its dataset back; meanwhile samples are scored here."""
         settings = self.settings
         try:
             while True:
                 try:
-                    info = await self._client.server_info()
+                    info = await client.server_info()
                     if self._grown is None:  # else each request names its epoch's digest
                         dataset = chosen_dataset(info, settings.dataset, settings.address)
                         if settings.expect_digest in (None, dataset.digest):
@@ -599,7 +609,17 @@ class RewardSource:
             self._fallback.expected_digest = digest
 
 
-def chosen_dataset(info: ServerInfo, name: str | None, address: str) -> DatasetInfo:
+def local_client(settings: RewardSettings) -> LocalClient:
+    """Return a client of ``dataset_path``; raise UnusableData if it cannot be read."""
+    path, name = settings.dataset_path, settings.dataset
+    assert path is not None
+    try:
+        return LocalClient({name: path} if name else path)
+    except (DataError, OSError) as error:
+        raise UnusableData(f"dataset_path: {error}") from None
+
+
+def chosen_dataset(info: ServerInfo, name: str | None, address: str | None) -> DatasetInfo:
     """Return the dataset that requests will be scored with.
 
     Raises:

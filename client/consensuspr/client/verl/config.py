@@ -26,10 +26,27 @@ STEP_ESTIMATOR = "consensuspr_step"
 
 # Top groups of the reward settings before verl 0.7; 0.9 accepts their keys and reads none of them.
 OLD_GROUPS = ("custom_reward_function", "reward_model", "sandbox_fusion")
+# Their keys whose place below the group ``reward`` is another one.
+_MOVED = {
+    "reward_model.reward_manager": "reward_manager.name",
+    "reward_model.reward_loop_source": "reward_manager.source",
+    "reward_model.reward_loop_module_path": "reward_manager.module.path",
+    "reward_model.reward_loop_class_name": "reward_manager.name",
+    "reward_model.reward_kwargs": "reward_kwargs",
+    "reward_model.num_workers": "num_workers",
+}
 
 # verl's own keys in the same place.
 OVERLONG = ("max_resp_len", "overlong_buffer_cfg")
 BUFFER_KEYS = ("enable", "len", "penalty_factor", "log")
+
+
+def key_now(old: str) -> str:
+    """Return the key that verl 0.9 reads, of one in :data:`OLD_GROUPS`."""
+    for before, now in _MOVED.items():
+        if old == before or old.startswith(f"{before}."):
+            return f"reward.{now}{old.removeprefix(before)}"
+    return f"reward.{old}"
 
 
 def verl_is_installed() -> bool:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from consensuspr.client.local import LocalClient
 from consensuspr.client.rpc import RewardClient
 from consensuspr.client.training import RewardSettings
 from consensuspr.client.training.grown import GrownDatasets
-from consensuspr.client.training.source import AWAY, chosen_dataset
+from consensuspr.client.training.source import AWAY, chosen_dataset, local_client
 from consensuspr.client.verl.config import file_names, select
 from consensuspr.client.verl.files import FAIL, TRAIN, VALIDATION, WARN, RowScan
 from consensuspr.client.verl.run_end import end_run
@@ -53,7 +54,11 @@ def check_files(config: Any, settings: RewardSettings) -> None:
         TRAIN: file_names(select(config, "data", "train_files")),
         VALIDATION: file_names(select(config, "data", "val_files")),
     }
-    with RewardClient(settings.address, settings.timeout_s, access=settings.access) as client:
+    if settings.address is None:
+        opened: RewardClient | LocalClient = local_client(settings)
+    else:
+        opened = RewardClient(settings.address, settings.timeout_s, access=settings.access)
+    with opened as client:
         dataset = _dataset_of_run(client, settings)
         has_nodes = dataset.num_without_nodes < dataset.num_problems
         guards = settings.guard and settings.reward != "outcome"
@@ -81,7 +86,7 @@ def check_files(config: Any, settings: RewardSettings) -> None:
         )
 
 
-def _dataset_of_run(client: RewardClient, settings: RewardSettings) -> DatasetInfo:
+def _dataset_of_run(client: RewardClient | LocalClient, settings: RewardSettings) -> DatasetInfo:
     """Return the dataset that samples will be scored with; wait for the server as a sample does."""
     # With a local dataset no sample waits.
     waits = settings.dataset_path is None and settings.on_unavailable == "wait"

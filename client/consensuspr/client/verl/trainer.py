@@ -1,13 +1,14 @@
 """verl's V1 trainers with our figures in their step log, and our ids in their dumps.
 
 ``trainer.v1.trainer_mode=consensuspr_sync`` (or ``…_colocate_async``, ``…_separate_async``) names
-verl's own trainer of that mode, with three additions:
+verl's own trainer of that mode, with four additions:
 
 *   the figures of a step's samples (:mod:`consensuspr.client.training.figures`) go into its
     metrics, with the number of missing samples and the events of the reward workers;
 *   ``trainer.rollout_data_dir`` dumps have the figures of each sample;
 *   the agent loops pass the reward the mask of the policy's tokens
-    (:mod:`consensuspr.client.verl.agent_loop`), unless another manager of them is named.
+    (:mod:`consensuspr.client.verl.agent_loop`), unless another manager of them is named;
+*   reward workers keep a score log beside the checkpoints, unless ``score_log`` is set.
 
 Before workers and engines start, the trainer checks the reward's settings and their files.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import transfer_queue as tq
@@ -40,6 +42,7 @@ AGENT_LOOPS = "consensuspr.client.verl.agent_loop.MaskingAgentLoopManager"
 
 # Separates the last part of a key of the transfer queue, PROMPT_ROLLOUT_PART.
 _PART = "_"
+_SOURCE = "data_source"
 
 
 class Figures:
@@ -48,7 +51,7 @@ class Figures:
     config: Any
 
     def __init__(self, config: Any) -> None:
-        _check_settings(config)
+        _prepare_reward(config)
         agent = config.actor_rollout_ref.rollout.agent
         with open_dict(config):
             # verl compares it in many places, and finds the mode's own settings by it.
@@ -66,7 +69,12 @@ class Figures:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)  # type: ignore[misc]
         rows = _figures_of(batch)
         rollouts = {key.rpartition(_PART)[0]: sample for key, sample in rows.items()}
-        of_step = figures(rollouts.values())
+        samples = [*rollouts.values()]
+        of_step = figures(
+            samples,
+            [sample[_SOURCE] for sample in samples],
+            [rollout.rpartition(_PART)[0] for rollout in rollouts],
+        )
         metrics.update(of_step)
         warning = self._watch.add(of_step)
         if warning is not None:
@@ -101,8 +109,8 @@ class Figures:
         )
 
 
-def _check_settings(config: Any) -> None:
-    """Check the settings and files of our reward manager before a reward worker creates one.
+def _prepare_reward(config: Any) -> None:
+    """Check the settings and files of our reward manager, and name a score log.
 
     Raises:
         InputError: a setting is wrong, or a file that it names cannot be used.
@@ -114,6 +122,22 @@ def _check_settings(config: Any) -> None:
     except InputError as error:
         note_reason(str(error))
         raise
+    given = config.reward.get("reward_kwargs") or {}
+    if "score_log" in given:  # null: none
+        return
+    run = Path(config.trainer.default_local_dir).absolute() / "score-log"
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        logger.warning("no score log is kept in %s: %s", run, error.strerror)
+        return
+    with open_dict(config):
+        config.reward.reward_kwargs = {**given, "score_log": str(run)}
+    print(
+        f"every sample is logged: see consensuspr curves {run}"
+        " (off with +reward.reward_kwargs.score_log=null)",
+        flush=True,
+    )
 
 
 def _figures_of(batch: Any) -> dict[str, dict[str, Any]]:
@@ -122,11 +146,19 @@ def _figures_of(batch: Any) -> dict[str, dict[str, Any]]:
     keys = [key for key, tag in tagged if not tag.get("is_padding", False)]
     if not keys:
         return {}
+    # A column that the rows lack is left out.
     data = tq.kv_batch_get(
-        keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"]
+        keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields", _SOURCE]
     )
-    fields = (getattr(row, "data", row) for row in data["extra_fields"])
-    found = {key: row.get("reward_extra_info") or {} for key, row in zip(keys, fields, strict=True)}
+    values = {
+        name: [getattr(value, "data", value) for value in data[name]]
+        for name in data.keys()  # noqa: SIM118  # a TensorDict iterates over its rows
+    }
+    sources = values.get(_SOURCE, [None] * len(keys))
+    found = {
+        key: {**(fields.get("reward_extra_info") or {}), _SOURCE: source}
+        for key, fields, source in zip(keys, values["extra_fields"], sources, strict=True)
+    }
     return {key: sample for key, sample in found.items() if "num_nodes" in sample}
 
 
