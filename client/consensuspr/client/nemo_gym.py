@@ -161,9 +161,10 @@ def failure(
         instance_config: of the row.
     """
     if isinstance(error, UnscorableSample):
-        kind, status = f"consensuspr:{error.status.lower()}", str(error.status)
+        status = str(error.score.status)
+        kind = f"consensuspr:{status.lower()}"
     else:
-        kind, status = _KINDS.get(type(error), "verifier_error"), None
+        status, kind = None, _KINDS.get(type(error), "verifier_error")
     own = instance_config if isinstance(instance_config, dict) else {}
     return {
         "reward": 0.0,
