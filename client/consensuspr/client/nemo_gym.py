@@ -161,7 +161,7 @@ def failure(
         instance_config: of the row.
     """
     if isinstance(error, UnscorableSample):
-        status = str(error.score.status)
+        status = str(error.status)
         kind = f"consensuspr:{status.lower()}"
     else:
         status, kind = None, _KINDS.get(type(error), "verifier_error")
@@ -172,6 +172,6 @@ def failure(
         "failure_kind": kind,
         "failure_reason": str(error),
         "status": status,
-        # NeMo RL reads the flag here, and at the top only in newer versions.
+        # Where NeMo RL reads the flag; at the top it does not yet (its issue 4061).
         "instance_config": own | {"mask_sample": True},
     }

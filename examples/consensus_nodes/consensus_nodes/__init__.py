@@ -10,11 +10,13 @@ from typing import Any
 
 import verifiers.v1 as vf
 from pydantic import Field
+from verifiers.v1.harnesses.null import NullHarness
 
 from consensuspr.client.verifiers import TraceReward, consensus_reward
 from consensuspr.data import read_problems
 
-__all__ = ["ConsensusTaskset"]
+# The harness of a package is its taskset's default: a chat without tools.
+__all__ = ["ConsensusTaskset", "NullHarness"]
 
 SYSTEM_PROMPT = (
     "Solve the problem step by step and write each calculation. End with the final answer in"
@@ -22,25 +24,25 @@ SYSTEM_PROMPT = (
 )
 
 
-class ConsensusTaskConfig(vf.TaskConfig):
+class ConsensusTaskConfig(vf.TaskConfig):  # type: ignore[misc]  # verifiers has no types here
     consensuspr: dict[str, Any] = Field(default_factory=dict)
     """Settings of the reward, such as ``address``, ``reward`` and ``alpha``."""
 
 
-class ConsensusTask(vf.Task[vf.TaskData, vf.State, ConsensusTaskConfig]):
-    @vf.reward
+class ConsensusTask(vf.Task[vf.TaskData, vf.State, ConsensusTaskConfig]):  # type: ignore[misc]
+    @vf.reward  # type: ignore[untyped-decorator]
     async def consensus(self, task: vf.TaskData, trace: vf.Trace) -> float:
         settings = json.dumps(self.config.consensuspr, sort_keys=True, default=str)
         return await _reward(settings)(task, trace)
 
 
-class ConsensusConfig(vf.TasksetConfig):
+class ConsensusConfig(vf.TasksetConfig):  # type: ignore[misc]
     dataset: Path = Path(__file__).with_name("sample.jsonl")
     """Dataset file.  Without a server, the reward is scored with it in this process."""
     task: ConsensusTaskConfig = ConsensusTaskConfig()
 
 
-class ConsensusTaskset(vf.Taskset[ConsensusTask, ConsensusConfig]):
+class ConsensusTaskset(vf.Taskset[ConsensusTask, ConsensusConfig]):  # type: ignore[misc]
     def load(self) -> Iterator[ConsensusTask]:
         own = self.config.task
         settings = {"dataset_path": str(self.config.dataset), **own.consensuspr}

@@ -109,6 +109,11 @@ class UnscorableSample(ConsensusPRError):
         self.score = score
         super().__init__(message)
 
+    @property
+    def status(self) -> Status:
+        """Why it has none."""
+        return self.score.status
+
 
 class TooManyUnscorable(ConsensusPRError):
     """So many samples have no reward that the dataset is not the one of the training files."""
