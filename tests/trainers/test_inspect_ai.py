@@ -118,10 +118,3 @@ def test_a_sample_that_the_service_does_not_score_is_unscored(log: Path) -> None
         assert math.isnan(score.value) and score.reason == "scoring_failed"
         assert "127.0.0.1:1" in score.explanation
     assert {score.scored_samples for score in read.results.scores} == {0}
-
-
-def test_a_wrong_setting_is_an_error() -> None:
-    from consensuspr.client.inspect_ai import nodes
-
-    with pytest.raises(ValueError, match="unknown setting 'rewrad' in consensuspr/nodes"):
-        nodes(rewrad="max")

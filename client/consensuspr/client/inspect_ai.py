@@ -30,7 +30,7 @@ _DEFAULTS = {"max_unscorable": 1.0, "on_unavailable": "raise", "unanswered": "nc
 _VALUES = ("reward", "acc", "ncr")
 
 
-@scorer(metrics={name: [mean(), stderr()] for name in _VALUES})  # type: ignore[untyped-decorator, unused-ignore]
+@scorer(metrics={name: [mean(), stderr()] for name in _VALUES})  # type: ignore[untyped-decorator]
 def nodes(**settings: Any) -> Scorer:
     """Return the scorer ``consensuspr/nodes``, whose values are ``reward``, ``acc`` and ``ncr``.
 
