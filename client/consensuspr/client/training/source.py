@@ -98,11 +98,20 @@ Scored: TypeAlias = tuple[Score, Identity, str]
 
 
 class UnscorableSample(ConsensusPRError):
-    """A sample has no reward, for a reason that will not go away."""
+    """A sample has no reward, for a reason that will not go away.
 
-    def __init__(self, status: Status, message: str) -> None:
-        self.status = status
+    Attributes:
+        score: what is known of it.
+    """
+
+    def __init__(self, score: Score, message: str) -> None:
+        self.score = score
         super().__init__(message)
+
+    @property
+    def status(self) -> Status:
+        """Why it has none."""
+        return self.score.status
 
 
 class TooManyUnscorable(ConsensusPRError):
@@ -350,7 +359,7 @@ class RewardSource:
         if unknown or (instead == "raise" and why in MISFITS):
             self._check_misfits(str(why), sentence)
         if isinstance(instead, str):
-            raise UnscorableSample(score.status, sentence)
+            raise UnscorableSample(score, sentence)
         return instead
 
     async def _is_unknown(
