@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from consensuspr.cli.explain import mark_hits
 from consensuspr.score_log import ScoreLog, keep_dataset
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, Scorer
+from consensuspr.scoring.explained import mark_hits
 from consensuspr.scoring.marks import Mark
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import Rollout, Sample, ScoreOptions
@@ -78,17 +78,21 @@ TRAINED = "In training the reward would be 0.000: the response has no marked ans
         ("24*115=2760", "2+7=9, in all $2{,}760$ boxes", HINT.format("2760"), True),
         ("24*115=2760 L", "2+7=9, in all 2,760. Answer: 9", HINT.format("2760"), False),
         ("24*115=2760", "2+7=9, in all 12760 and 276.0", "", True),
+        ("24*115=2760", "2+7=9, which is 2760 / 20 + 3x2760 - 2760", "", True),
+        ("24/4=6", "2+7=9, 24 : 4 = 6", " (24:4 occurs, but ':' is not read as division)", True),
+        ("h=2", "2+7=9, the square of $2$", " (the value 2 occurs, but not as h)", True),
+        ("h=1", "1. 2+7=9", "", True),  # the number of a list
+        ("24*115=8", "2+7=9, 8 as given", "", True),
+        ("(x+6)(x-2)=7", "2+7=9, 7 cows", "", True),
         (r"\frac{3}{8}=\frac{9}{24}", "2+7=9", "", True),
-        ("b=9", "2+7=9", "", True),
     ],
 )
 def test_a_value_in_prose_and_a_missing_mark_are_explained(
     run: Run, tmp_path: Path, expression: str, response: str, hint: str, trained: bool
 ) -> None:
     nodes = [{"label": "a", "expressions": texts} for texts in ([expression], ["2+7=9"])]
-    dataset = write_rows(
-        tmp_path / "d.jsonl", [{"problem_id": "p", "ground_truth": "1", "nodes": nodes}]
-    )
+    problem = {"problem_id": "p", "problem": "8 pens", "ground_truth": "1", "nodes": nodes}
+    dataset = write_rows(tmp_path / "d.jsonl", [problem])
     rollouts = write_rows(tmp_path / "r.jsonl", [{"problem_id": "p", "response": response}])
     out = run("explain", rollouts, "--dataset", dataset).out
     assert f"not found: {expression}{hint}\n" in re.sub(" +\n", "\n", out)
@@ -267,7 +271,7 @@ def test_a_path_that_does_not_exist_has_one_message(run: Run, tmp_path: Path, co
     [
         ("so 5*2=10.", [Mark(3, 9, 1)], "so ⟦₁5*2=10₁⟧."),
         ("ab", [Mark(0, 1, 1), Mark(1, 2, 12)], "⟦₁a₁⟧⟦₁₂b₁₂⟧"),
-        ("5*2=10", [Mark(0, 6, 2), Mark(0, 6, 1)], "⟦₁⟦₂5*2=10₂⟧₁⟧"),
+        ("5*2=10", [Mark(0, 6, 2), Mark(0, 6, 1)], "⟦₁,₂5*2=10₁,₂⟧"),
         ("abcdef", [Mark(0, 4, 1), Mark(2, 6, 2)], "⟦₁ab⟦₂cd₁⟧ef₂⟧"),
         ("\x1b[2J 7", [Mark(5, 6, 3)], "\\x1b[2J ⟦₃7₃⟧"),
         ("[bold]x[/bold]", [], "[bold]x[/bold]"),  # no markup of rich's is obeyed

@@ -17,8 +17,9 @@ from consensuspr.console import load_core
 from consensuspr.data import Row, RowWriter
 from consensuspr.errors import InputError, ServerFault
 from consensuspr.scoring import Identity, rollout_from_row, scored_row
+from consensuspr.scoring.responses import scored_from
 from consensuspr.scoring.rewards import Unanswered
-from consensuspr.scoring.types import Score, ScoreOptions, Status, scored_from
+from consensuspr.scoring.types import Score, ScoreOptions, Status
 from consensuspr.wire.codec import cut
 
 if TYPE_CHECKING:
@@ -78,7 +79,10 @@ def connect(
     """
     if address is None:
         if dataset is None:
-            raise InputError("give --dataset PATH to score here, or --address HOST:PORT")
+            raise InputError(
+                "give --dataset PATH to score here, or --address HOST:PORT;"
+                " nodes in rollouts are not read"
+            )
         load_core()
         from consensuspr.client import LocalClient
 

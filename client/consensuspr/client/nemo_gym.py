@@ -31,7 +31,7 @@ from nemo_gym.base_resources_server import (
 from pydantic import ConfigDict, Field
 
 from consensuspr.client.training import RewardSettings, SampleScorer, ScoredSample, TrainingRow
-from consensuspr.scoring.types import END_OF_THINKING
+from consensuspr.scoring.responses import END_OF_THINKING
 
 # Figures of a sample in the reply.
 _FIGURES = ("acc", "ncr", "ncr_raw", "guard", "num_nodes", "num_matched", "status")

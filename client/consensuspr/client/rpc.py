@@ -299,9 +299,11 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
         request = encode_explain_request(rollout, options)
         reply = await self._call("Explain", request, pb.ExplainResponse, deadline, options.run)
         try:
-            return decode_explain_response(reply)
+            explanation = decode_explain_response(reply)
         except InputError as error:
             raise _unreadable(error) from None
+        explanation.response = rollout.response
+        return explanation
 
     async def _server_info(self, deadline: Deadline) -> ServerInfo:
         request = pb.ServerInfoRequest(protocol_version=PROTOCOL_VERSION)
