@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from consensuspr.client import LocalClient
 from consensuspr.score_log import ScoreLog, keep_dataset
-from consensuspr.scoring import AnswerVerifier, DatasetIndex, Scorer
+from consensuspr.scoring import AnswerVerifier, DatasetIndex, Scorer, rollout_from_row
 from consensuspr.scoring.explained import mark_hits
 from consensuspr.scoring.marks import Mark
 from consensuspr.scoring.rewards import RewardSpec
@@ -163,6 +164,7 @@ def test_an_unscorable_rollout_has_a_reason(
         (["--problem", "p1", "--worst", "2"], ["wrong", "right"]),
         (["--best", "9"], ["right", "no-source", "hostile", "wrong", "bare", "lost"]),
         (["--problem", "p1", "--best", "1"], ["right"]),
+        (["--wrong", "--best", "9"], ["no-source", "hostile", "wrong"]),
     ],
 )
 def test_the_worst_or_best_of_a_file_of_rollouts(
@@ -171,6 +173,9 @@ def test_the_worst_or_best_of_a_file_of_rollouts(
     done = run("explain", rollouts, "--dataset", problems, *asked)
     assert done.code == 0, done.err
     assert re.findall(r"^(.+), problem p\w+$", done.out, re.M) == titles
+    assert ("\n1 of " in done.out) is (
+        titles in (["bare"], ["right"]) or asked == ["--problem", "p1"]
+    )
 
 
 def test_json_names_the_samples_alike(
@@ -242,11 +247,26 @@ def test_a_server_explains_the_same(run: Run, server: RunningServer, rollouts: P
     assert (there.code, there.out) == (0, here.out)
 
 
+def test_an_explanation_is_printed_in_python_as_by_the_command(
+    run: Run, problems: Path, rollouts: Path
+) -> None:
+    rows = [json.loads(line) for line in rollouts.read_text().splitlines()]
+    row = next(row for row in rows if row.get("rollout_id") == "wrong")
+    with LocalClient(problems) as client:
+        printed = str(client.explain(rollout_from_row(row)))
+    out = run("explain", rollouts, "--dataset", problems, "--rollout-id", "wrong").out
+    lines = [" ".join(line.split()) for line in out.splitlines()[2:]]
+    assert [" ".join(line.split()) for line in printed.splitlines()] == [
+        line.replace(", expected '9'", "") for line in lines
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--group", "g"], "--group has no effect on a file of rollouts"),
         (["--problem", "p7"], "has no sample with problem_id 'p7'"),
+        (["--rollout-id", "wrnog"], "with rollout_id 'wrnog'; did you mean 'wrong'?"),
         (["--rollout-id", "wrong", "--row", "6"], "has no sample with rollout_id 'wrong', row 6"),
     ],
 )
@@ -259,11 +279,21 @@ def test_bad_usage(
     assert done.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["explain", "curves", "replay"])
+@pytest.mark.parametrize("command", ["explain", "curves", "replay", "watch"])
 def test_a_path_that_does_not_exist_has_one_message(run: Run, tmp_path: Path, command: str) -> None:
-    done = run(command, tmp_path / "nope")
-    message = f"consensuspr: error: {tmp_path / 'nope'}: no such file or directory\n"
-    assert (done.code, done.err) == (2, message)
+    for near, hint in ((None, ""), ("scored.jsonl", "; did you mean 'scored.jsonl'?")):
+        if near:
+            (tmp_path / near).touch()
+        done = run(command, tmp_path / "score.jsonl")
+        message = f"{tmp_path / 'score.jsonl'}: no such file or directory{hint}\n"
+        assert (done.code, done.err) == (2, f"consensuspr: error: {message}")
+
+
+@pytest.mark.parametrize("command", ["curves", "replay"])
+def test_a_file_is_no_score_log(run: Run, rollouts: Path, command: str) -> None:
+    done = run(command, rollouts)
+    assert done.code == 2
+    assert f"for a file of scored rollouts run consensuspr watch {rollouts}" in done.err
 
 
 @pytest.mark.parametrize(
