@@ -32,7 +32,7 @@ from consensuspr.scoring.explained import print_explanation
 
 SAMPLE = Path(__file__).resolve().parent / "sample"
 # The score log of the demo.
-RUN = SAMPLE.parents[1] / "build" / "demo"
+RUN = SAMPLE.parents[1] / "out" / "demo"
 
 # Short, and wrong in its last step alone.
 EXPLAINED = "sample-algebra-007-r4"
@@ -60,7 +60,7 @@ Next, with .venv/bin on the path:
 
   # Look at the scores above in a browser
   pip install ".[web]"
-  consensuspr watch build/demo --dataset examples/sample/dataset.jsonl"""
+  consensuspr watch out/demo --dataset examples/sample/dataset.jsonl"""
 
 
 def table_by(column: str, title: str, rows: list[Row], scores: list[Score]) -> Table:

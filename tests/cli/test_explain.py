@@ -79,9 +79,11 @@ TRAINED = "In training the reward would be 0.000: the response has no marked ans
         ("24*115=2760", "2+7=9, in all $2{,}760$ boxes", HINT.format("2760"), True),
         ("24*115=2760 L", "2+7=9, in all 2,760. Answer: 9", HINT.format("2760"), False),
         ("24*115=2760", "2+7=9, in all 12760 and 276.0", "", True),
-        ("24*115=2760", "2+7=9, which is 2760 / 20 + 3x2760 - 2760", "", True),
+        ("24*115=2760", "2+7=9, x_{2760}, x^2760, 2760x and x2760", "", True),
         ("24/4=6", "2+7=9, 24 : 4 = 6", " (24:4 occurs, but ':' is not read as division)", True),
         ("h=2", "2+7=9, the square of $2$", " (the value 2 occurs, but not as h)", True),
+        ("16*2=32", "2+7=9, 32 / 5", HINT.format("32"), True),
+        ("h=2", "2+7=9, 2 / 5 and 7 * 2", "", True),  # operands of one digit
         ("h=1", "1. 2+7=9", "", True),  # the number of a list
         ("24*115=8", "2+7=9, 8 as given", "", True),
         ("(x+6)(x-2)=7", "2+7=9, 7 cows", "", True),

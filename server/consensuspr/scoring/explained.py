@@ -41,13 +41,13 @@ _RESULT = re.compile(rf"[\s$]*({_NUMBER.pattern})[^\d/*^+-]*", re.ASCII)
 _NAME = re.compile(r"[\s$]*([A-Za-z]\w{0,20})[\s$]*")
 _VARIABLE = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{1,2}(?![A-Za-z])")
 _QUOTIENT = re.compile(r"(\d+)\s*/\s*(\d+)")
-_SIGN = r"[-+−*/^·×÷]|\\(?:cdot|times|div)\b"
-# A number of a text, with what makes it part of a calculation or of a name.
+_SIGN = r"(?:[-+−*/^·×÷]|\\(?:cdot|times|div)\b|frac\{|\}\{|:(?=[\s\d]))"
+# A number of a text, with what makes it part of a name or of a term, or an operand.
 _STATED = re.compile(
     rf"^[ \t]*\d+[.)](?=\s)"  # of a list
-    rf"|(?P<before>[A-Za-z_]|(?:{_SIGN}|[_}}]\{{|frac\{{|\d\s*:)[ $]*)?"
+    rf"|(?:(?P<part>[A-Za-z]|[_^][ {{]*)|(?P<operand>{_SIGN}[ $]*))?"
     rf"(?P<number>{_NUMBER.pattern})"
-    rf"(?P<behind>(?=[ $]*(?:{_SIGN}|:\s*\d|\}}\{{)|[A-Za-z](?![A-Za-z])|\())?",
+    rf"(?:(?P<factor>(?=[A-Za-z](?![A-Za-z])|\())|(?P<first>(?=[ $]*{_SIGN})))?",
     re.ASCII | re.MULTILINE,
 )
 _SEPARATORS = str.maketrans("", "", "{},\\")
@@ -149,8 +149,7 @@ def _append_gap(text: Text, skipped: int) -> None:
 def _node_table(explanation: Explanation, response: str, full: bool, problem: str) -> Table:
     start = scored_from(response) if explanation.identity.reward.after_think else 0
     given = {_number(each) for each in _NUMBER.findall(problem)}
-    stated = (m for m in _STATED.finditer(response, start) if m["before"] == m["behind"] is None)
-    values = {_number(m["number"]) for m in stated if m["number"]} - given
+    values = set(_values_stated(response, start)) - given
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Node", justify="right", no_wrap=True)
     table.add_column("")
@@ -182,11 +181,25 @@ def _node_table(explanation: Explanation, response: str, full: bool, problem: st
     return table
 
 
+def _values_stated(response: str, start: int) -> Iterator[float]:
+    """Yield the numbers of a response that can be results.
+
+    These are not numbers of list items, exponents, indices and coefficients, nor operands of one
+    digit, which are too common.
+    """
+    for found in _STATED.finditer(response, start):
+        number = found["number"]
+        if number and found["part"] is None and found["factor"] is None:
+            operand = found["operand"] is not None or found["first"] is not None
+            if len(number) > 1 or not operand:
+                yield _number(number)
+
+
 def _hint(expression: str, response: str, values: Collection[float]) -> str:
     """Return a hint if a response states the value of an expression, but not how it comes about.
 
     Args:
-        values: numbers that stand alone in the response and not in the problem.
+        values: numbers that the response states and the problem does not.
     """
     left, _, right = expression.rpartition("=")
     result, name = _RESULT.fullmatch(right), _NAME.fullmatch(left)
