@@ -25,6 +25,7 @@ from consensuspr.cli.options import (
     TlsCa,
     TokenFile,
     access_of,
+    flag,
     with_settings,
 )
 from consensuspr.console import load_core, make_console, one_line
@@ -97,9 +98,7 @@ def explain(
     ] = None,
     wrong: Annotated[
         bool,
-        typer.Option(
-            "--wrong", help="Only wrong answers; with --best, those that reach most nodes first."
-        ),
+        flag("--wrong", "Only wrong answers; with --best, those that reach most nodes first."),
     ] = False,
     address: Address = None,
     token_file: TokenFile = None,
