@@ -125,7 +125,7 @@ def explain(
         "rollout_id": rollout_id, "problem_id": problem, "step": step, "split": split,
         "group_id": group, "row": row,
     }  # fmt: skip
-    wanted = {name: value for name, value in names.items() if value is not None}
+    wanted: dict[str, Any] = {name: value for name, value in names.items() if value is not None}
     if not rollouts.exists():
         raise InputError(no_such_path(rollouts))
     if wrong:
