@@ -74,15 +74,15 @@ test-trl: .venv-trl/.installed ## run the tests that need TRL
 	@.venv-trl/bin/pytest -q $(TEST_FLAGS) tests/trl tests/trainers/test_ms_swift.py
 
 .PHONY: test-trainers
-test-trainers: .venv-trainers/.installed ## run the tests that need verifiers and NeMo Gym
+test-trainers: .venv-trainers/.installed ## run the tests that need verifiers, NeMo Gym and inspect_ai
 	@.venv-trainers/bin/pytest -q $(TEST_FLAGS) tests/trainers
 
-# NeMo Gym asks for Python 3.12; its verifying needs no more than this project does.
+# NeMo Gym asks for Python 3.13; its verifying needs no more than this project does.
 .venv-trainers/.packages: tests/trainers/requirements.txt
-	@echo "installing verifiers and NeMo Gym into .venv-trainers (about 1 GB)"
+	@echo "installing verifiers, NeMo Gym and inspect_ai into .venv-trainers (about 1 GB)"
 	@test -x .venv-trainers/bin/python || $(PYTHON) -m venv .venv-trainers
 	@$(INSTALL) -r $<
-	@$(INSTALL) --no-deps --ignore-requires-python nemo-gym==0.4.0
+	@$(INSTALL) --no-deps --ignore-requires-python nemo-gym==0.7.0
 	@touch $@
 
 .venv-trl/.packages: tests/trl/requirements.txt tests/trainers/requirements-ms-swift.txt
@@ -229,10 +229,11 @@ dist: $(VENV)/.installed-dev ## build the source distribution and the wheel, and
 	@$(BIN)/python .ci/wheel_contents.py dist
 	@ls -l dist
 
+# IMAGE_ARGS="EXTRAS=http" sets build arguments.
 .PHONY: image
 image: ## do the steps of the Dockerfile without Docker, and ask the server for its health
 	@rm -rf build/image
-	@$(PYTHON) .ci/image_by_hand.py build/image
+	@$(PYTHON) .ci/image_by_hand.py build/image $(IMAGE_ARGS)
 
 .PHONY: release
 release: ## VERSION=1.2.3: write it and the changelog's heading, commit and tag; pushes nothing

@@ -1,6 +1,6 @@
 """Do what deploy/docker/Dockerfile says without Docker: build, install, start, ask for health.
 
-Usage: ``python .ci/image_by_hand.py SCRATCH``
+Usage: ``python .ci/image_by_hand.py SCRATCH [ARG=VALUE]...``
 
 The sources are those that the ignore file lets through, each stage's pip runs in a separate
 environment, and the server starts with the image's variables, entry point and command.  Only system
@@ -53,6 +53,8 @@ def main() -> int:
         ("/run/consensuspr", scratch),
     ):
         text = re.sub(rf"(?<![\w.]){folder}\b", str(here), text)
+    given = dict(word.split("=", 1) for word in sys.argv[2:])
+    arguments_of_build: dict[str, str] = {}
     environment: dict[str, str] = {}
     start: list[str] = []
     health: list[str] = []
@@ -63,13 +65,19 @@ def main() -> int:
             stage = scratch / f"stage{len(list(scratch.glob('stage*')))}"
             venv.create(stage, with_pip=True)
             environment = os.environ | {"PATH": f"{stage / 'bin'}:{os.environ['PATH']}"}
+        elif name == "ARG":
+            # With a value it is for all stages; each stage names what it uses.
+            name, equals, default = arguments.partition("=")
+            if equals:
+                arguments_of_build[name] = given.get(name, default)
+            environment[name] = arguments_of_build[name]
         elif name == "ENV":
             environment |= dict(word.split("=", 1) for word in shlex.split(arguments))
         elif name == "RUN":
             for command in re.sub(r"--mount=\S+", "", arguments).split("&&"):
                 if command.strip().startswith("pip "):
                     print("+", command.strip(), flush=True)
-                    subprocess.run(shlex.split(command), cwd=source, env=environment, check=True)
+                    subprocess.run(command, shell=True, cwd=source, env=environment, check=True)
         elif name in ("ENTRYPOINT", "CMD"):
             start += json.loads(arguments)
         elif name == "HEALTHCHECK":

@@ -181,25 +181,27 @@ def commands(module: Any) -> str:
     return "\n\n".join([table("command|group|does", rows), *parts])
 
 
-def directive(module: Any, name: str) -> str:
-    """Return mkdocstrings' line for a name, and the values of an enumeration."""
-    value = getattr(module, name)
-    of_engine = re.match(r"consensuspr\.core\.(native|pure)", getattr(value, "__module__", ""))
-    # The engines have one interface, and the compiled one is documented.
-    home = "consensuspr.core.native" if of_engine else module.__name__
-    members = value if isinstance(value, type) and issubclass(value, Enum) else ()
-    values = f"\n\nValues: {', '.join(map(default_text, members))}." if members else ""
-    return f"::: {home}.{name}{values}"
+def home(module: Any, name: str) -> str:
+    """Return the module that documents a name: the compiled engine for what both engines have."""
+    origin = getattr(getattr(module, name), "__module__", "")
+    engines = ("consensuspr.core.native", "consensuspr.core.pure")
+    return engines[0] if origin.startswith(engines) else module.__name__
 
 
 def api() -> str:
+    """Return mkdocstrings' directives: of each module the names that no module before it lists."""
+    names: dict[str, list[str]] = {}
     listed: set[str] = set()
-    parts = []
     for module in API:
-        names = [name for name in module.__all__ if name not in listed]
-        listed.update(names)
-        parts += [f"## {module.__name__}", *(directive(module, name) for name in names)]
-    return "\n\n".join(parts)
+        for name in module.__all__:
+            if name not in listed:
+                names.setdefault(home(module, name), []).append(name)
+        listed.update(module.__all__)
+    options = "      heading_level: 2\n      show_root_full_path: true\n      members: "
+    return "\n\n".join(
+        f"::: {module}\n    options:\n{options}[{', '.join(members)}]"
+        for module, members in names.items()
+    )
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

@@ -1,9 +1,10 @@
-"""Hooks of mkdocs and griffe: home page, links out of docs/, addresses, comments of fields.
+"""Hooks of mkdocs and griffe: home page, links out of docs/, addresses, docstrings.
 
 A link to a file outside docs/ becomes a link into the repository if pyproject.toml has the
 repository's address ([project.urls] Repository), and plain text with the path if it has not.
 """
 
+import inspect
 import logging
 import posixpath
 import re
@@ -74,11 +75,32 @@ def on_page_markdown(markdown, page, config, files):
 
 def on_page_content(html, page, config, files):
     """Drop the roles of docstrings, and the second colon before an indented example."""
-    return ROLE.sub(r"<code>\1</code>", html).replace("::</p>", ":</p>")
+    html = html.replace("<p>::</p>", "").replace("::</p>", ":</p>")
+    return ROLE.sub(r"<code>\1</code>", html)
+
+
+# Functions, properties and classes of a .pyx, each with its docstring.
+COMPILED = re.compile(
+    r'^ *(?:def|cdef class) (\w+)(?:(?!\n *c?def )[^"])*?:\n +"""(.*?)"""', re.M | re.S
+)
 
 
 class Comments(Extension):
-    """Takes the comment behind a field as its docstring, where a class documents none."""
+    """Takes docstrings from elsewhere: of a field the comment behind it, of a stub the .pyx.
+
+    The docstring of an enumeration gets its values.
+    """
+
+    def on_instance(self, *, obj, **_):
+        source = obj.filepath.with_suffix(".pyx")
+        if obj.filepath.suffix == ".pyi" and source.exists() and not obj.is_module:
+            text = dict(COMPILED.findall(source.read_text("utf-8"))).get(obj.name)
+            obj.docstring = text and Docstring(inspect.cleandoc(text), parent=obj)
+
+    def on_class_members(self, *, cls, **_):
+        if cls.docstring and any(str(base).endswith("Enum") for base in cls.bases):
+            values = (str(each.value).strip("'\"") for each in cls.attributes.values())
+            cls.docstring.value += f"\n\nValues: {', '.join(f'`{value}`' for value in values)}."
 
     def on_attribute_instance(self, *, attr, **_):
         documented = attr.parent.docstring and "Attributes:" in attr.parent.docstring.value

@@ -194,8 +194,7 @@ def test_every_status_and_variable_is_in_the_reference() -> None:
     [
         ("guides/check-nodes.md", [f"`{name}`" for name in (*Code, *Attack)]),
         ("guides/evaluate.md", [one.words for one in Diagnosis]),
-        ("guides/prepare-data.md", [f"`{name}`" for name in SOURCES]),
-        ("guides/grow-a-dataset.md", [f"`{name}`" for name in REASON_WORDS]),
+        ("guides/prepare-data.md", [f"`{name}`" for name in (*SOURCES, *REASON_WORDS)]),
     ],
 )
 def test_pages_name_all_that_a_command_prints(page: str, names: list[str]) -> None:

@@ -10,13 +10,13 @@ import pytest
 from consensuspr import errors
 from consensuspr.client.training import TooManyUnscorable, UnscorableSample
 from consensuspr.errors import ConsensusPRError, DataError, DatasetMismatch, Overloaded
-from consensuspr.scoring.types import Status
+from consensuspr.scoring.types import Score, Status
 
 MADE = {
     DataError: DataError("rows.jsonl", 3, "is no JSON"),
     Overloaded: Overloaded("too busy", 2.5),
     DatasetMismatch: DatasetMismatch("other data", "sha256:0"),
-    UnscorableSample: UnscorableSample(Status.NO_NODES, "problem 'a' ended with NO_NODES"),
+    UnscorableSample: UnscorableSample(Score(Status.NO_NODES), "problem 'a' ended with NO_NODES"),
     TooManyUnscorable: TooManyUnscorable("12 of 20 samples"),
 }
 

@@ -75,6 +75,16 @@ def export(
         list[str] | None,
         more_option("CODE", "hf: language; repeat it for several.", show_default="en"),
     ] = None,
+    bibtex: Annotated[
+        typer.FileText | None,
+        more_option(
+            "FILE",
+            "hf: BibTeX of the sources, for the card; the paper of the nodes is always there.",
+            encoding="utf-8",
+            errors="replace",
+            show_default=False,
+        ),
+    ] = None,
     on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
@@ -105,7 +115,8 @@ def export(
         without_nodes,
         on_error.value,
     )
-    card = CardText(title, license, tuple(language or ("en",)))
+    citation = bibtex.read().strip() if bibtex else ""
+    card = CardText(title, license, tuple(language or ("en",)), citation)
     exporters: dict[ExportFormat, Callable[[Export, Callable[[int], None]], ExportReport]] = {
         ExportFormat.VERL: export_verl,
         ExportFormat.TRL: export_trl,

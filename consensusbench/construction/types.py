@@ -17,7 +17,7 @@ DEFAULT_TIME_LIMIT_S = 60.0
 
 Split: TypeAlias = Literal["train", "test"]
 Stage: TypeAlias = Literal["select", "extract", "refine"]
-# Why a problem is not in the dataset; docs/guides/grow-a-dataset.md explains each.
+# Why a problem is not in the dataset; docs/guides/prepare-data.md explains each.
 ExclusionReason: TypeAlias = Literal[
     "no_rollouts",
     "no_ground_truth",

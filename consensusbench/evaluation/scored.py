@@ -53,7 +53,7 @@ Hits: TypeAlias = tuple[bool, ...]
 Spans: TypeAlias = tuple[tuple[int, int] | None, ...]
 CountTokens: TypeAlias = Callable[[Sequence[str]], list[int]]
 
-# Methods of an answer check that came to no verdict (docs/reference/answer-rules.md).
+# Methods of an answer check that came to no verdict (docs/concepts/answers.md).
 UNDECIDED_METHODS: Final = frozenset(
     ("budget", "memory", "crash", "screened", "length", "load", "deadline", "no-ground-truth")
 )
@@ -135,7 +135,7 @@ class ScoredRollout:
         acc: 0.0 or 1.0; None if the answer could not be judged.
         matched: (k,) one per node of its problem; empty if nodes were not looked for.
         spans: (k,) half-open code point spans of first hits; None unless asked for.
-        answer_method: how acc was decided (``docs/reference/answer-rules.md``).
+        answer_method: how acc was decided (``docs/concepts/answers.md``).
         file: position of its file.
         guard: factor of NCR, in (0, 1].
         plain: (k,) hits by patterns alone, the paper's own matching; None unless asked for.

@@ -1,7 +1,9 @@
 """A dataset exported as a folder for the hub: ``data/*.parquet`` and a dataset card.
 
 ``datasets.load_dataset(folder)`` reads it, and so does everything that reads a dataset of this
-project: rows come back with all their keys.  ``metadata`` and keys of your own are JSON text.
+project: rows come back with all their keys, also from a Parquet file that ``datasets`` made of a
+part of them.  ``metadata`` is JSON text, and so are keys of your own whose values are not all
+strings, all whole numbers, all floats or all truth values.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ MARK: Final = "<!-- written by consensusbench export -->"
 _FILES: Final[Mapping[ExportSplit, str]] = {
     split: f"data/{name}-00000-of-00001.parquet" for split, name in SPLIT_OF.items()
 }
-# Columns that are no JSON text.
+# Types of values that need no JSON text, and Arrow's names of them.
+_PLAIN: Final[Mapping[type, str]] = {str: "string", bool: "bool", int: "int64", float: "double"}
+# Columns whose types are fixed.
 _KNOWN: Final = {
     "problem": "problem_id data_source problem ground_truth nodes split answer_rule budget".split(),
     "node": (
@@ -47,11 +51,12 @@ _KNOWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CardText:
-    """Facts for the card that the data do not hold."""
+    """Facts for the card that the data do not hold; ``citation``: BibTeX of the sources."""
 
     title: str = "ConsensusBench"
     license: str | None = None
     languages: tuple[str, ...] = ("en",)
+    citation: str = ""
 
 
 def export_hub(
@@ -62,8 +67,12 @@ def export_hub(
     A problem without a split is a training problem unless a ``val_fraction`` is given.
 
     Raises:
-        InputError: the folder holds a ``README.md`` that this function did not write.
+        InputError: the folder holds a ``README.md`` that this function did not write, or the
+            citation is not BibTeX.
     """
+    if text.citation and not text.citation.startswith("@"):
+        first = text.citation.partition("\n")[0][:60]
+        raise InputError(f"BibTeX begins with an entry such as @article{{…}}, got {first!r}")
     hub = require("huggingface_hub", "a dataset card")
     path = Path(export.output) / "README.md"
     if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace"):
@@ -102,8 +111,8 @@ class _HubLayout(Layout):
 
     def __init__(self) -> None:
         self.recorded = 0
-        # Keys beside the known ones, in the order in which they come.
-        self._own: dict[str, dict[str, None]] = {"problem": {}, "node": {}, "budget": {}}
+        # Keys beside the known ones in order of appearance, and the types of their values.
+        self._own: dict[str, dict[str, set[type]]] = {"problem": {}, "node": {}, "budget": {}}
 
     def note(self, problem: Problem) -> None:
         row = problem_to_row(problem)
@@ -112,24 +121,45 @@ class _HubLayout(Layout):
             ("budget", row.get("budget") or {}),
         )
         for level, found in (*levels, *(("node", node) for node in row["nodes"])):
-            self._own[level] |= dict.fromkeys(key for key in found if key not in _KNOWN[level])
+            for key, value in found.items():
+                if key not in _KNOWN[level]:
+                    types = self._own[level].setdefault(key, set())
+                    if value is not None:
+                        fits = type(value) is not int or -(1 << 63) <= value < 1 << 63
+                        types.add(type(value) if fits else object)
 
     def row(self, problem: Problem, split: ExportSplit, index: int) -> Row:
         self.recorded += "construction" in problem.metadata
         row = problem_to_row(replace(problem, split=SPLIT_OF[split]))
-        nodes = [_plain("node", node) for node in row["nodes"]]
+        nodes = [self._plain("node", node) for node in row["nodes"]]
         budget = row.get("budget")
-        return _plain("problem", row) | {
+        return self._plain("problem", row) | {
             "nodes": nodes,
-            "budget": None if budget is None else _plain("budget", budget),
+            "budget": None if budget is None else self._plain("budget", budget),
         }
+
+    def _plain(self, level: str, row: Row) -> Row:
+        """Return a row whose values of no plain type are JSON text."""
+        return {
+            key: dump_json(value) if value is not None and self._is_json(level, key) else value
+            for key, value in row.items()
+        }
+
+    def _is_json(self, level: str, key: str) -> bool:
+        types = self._own[level].get(key)
+        return types is not None and not (len(types) == 1 and types <= _PLAIN.keys())
 
     def schema(self) -> pa.Schema:
         import pyarrow as pa
 
         def fields(level: str, **types: pa.DataType) -> list[pa.Field]:
             known = [(name, types.get(name, pa.string())) for name in _KNOWN[level]]
-            own = [pa.field(name, pa.string(), metadata=JSON_MARK) for name in self._own[level]]
+            own = [
+                pa.field(name, pa.string(), metadata=JSON_MARK)
+                if self._is_json(level, name)
+                else pa.field(name, pa.type_for_alias(_PLAIN[next(iter(types))]))
+                for name, types in self._own[level].items()
+            ]
             return [*(pa.field(*each) for each in known), *own]
 
         texts, whole = pa.list_(pa.string()), pa.int64()
@@ -146,15 +176,6 @@ class _HubLayout(Layout):
         budget = fields("budget", **dict.fromkeys(_KNOWN["budget"], whole))
         nested = {"nodes": pa.list_(pa.struct(node)), "budget": pa.struct(budget)}
         return pa.schema(fields("problem", **nested))
-
-
-def _plain(level: str, row: Row) -> Row:
-    """Return a row whose unknown values are JSON text."""
-    known = _KNOWN[level]
-    return {
-        key: value if key in known or value is None else dump_json(value)
-        for key, value in row.items()
-    }
 
 
 def _body(text: CardText, report: ExportReport, layout: _HubLayout) -> str:
@@ -180,6 +201,7 @@ def _body(text: CardText, report: ExportReport, layout: _HubLayout) -> str:
         composition="\n".join(composition + totals),
         path=f"data/{[*report.files.values()][-1].name}",
         recorded=f"{layout.recorded:,} of {sum(map(report.rows, report.files)):,}",
+        citation=text.citation and f"\n{text.citation}\n",
         identity="\n".join(identity),
         version=VERSION,
         normal_form=NORMAL_FORM_VERSION,

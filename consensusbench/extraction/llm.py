@@ -11,7 +11,6 @@ quoted, which no quoted text can contain.  What is too long is cut in the middle
 **Replies are checked, never believed.**  :func:`check_nodes` keeps a wording if it is sound and a
 correct rollout states it, or if it is provably equal to one that is kept; a node if
 ``min_support`` rollouts state it.  The final node is always there, made of the ground truth.
-``docs/guides/build-with-a-model.md`` lists the rules.
 """
 
 from __future__ import annotations
@@ -318,7 +317,7 @@ def check_nodes(
     for node in nodes:
         support = len(node.rollouts)
         if not (node.claimed.wordings or node.is_final):
-            node.fault = ("taken back", "the model dropped all of its expressions")
+            node.fault = ("rejected by the model", "it dropped all of its expressions")
         elif support < min_support and not node.is_final:
             detail = f"{support} of {len(rollouts)} correct rollouts state it, the limit is"
             node.fault = ("unsupported", f"{detail} {min_support}")

@@ -133,8 +133,8 @@ def report_of(results: Results) -> str:
         sizes = [f"{final['tokens']:.0f}", f"{fmean(trained['seconds']):.1f}"]
         body.append([str(row["run"]["seed"]), row["run"]["arm"], greedy, *measured, *sizes])
     every = results["settings"]["curve_every"]
-    head = ["seed", "reward", f"greedy Acc each {every} steps, %", "its mean height"]
-    head += ["final greedy Acc", "greedy NCR", "greedy right throughout", "sampled Acc"]
+    head = ["seed", "reward", f"greedy Acc each {every} steps, %", "mean of the curve"]
+    head += ["final greedy Acc", "greedy NCR", "right and all nodes", "sampled Acc"]
     head += [f"Acc in training, last {LAST} steps", "NCR there", "tokens", "seconds a step"]
     return f"{results['machine']}, torch {results['torch']}\n\n{table(head, body, 2)}"
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import re
+import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,3 +51,44 @@ def test_help_has_an_example_and_explains_every_option(
     assert MAIN[program]([command, "--help"]) == 0
     words = re.findall(r"\S+", capsys.readouterr().out)
     assert [word for word in words if word.endswith("…") and word[:1] in "-$"] == []
+
+
+SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sample"
+FILES = {
+    "rollouts before after a b": ("rollouts.jsonl", "sample-arith-00[1-3]"),
+    "dataset human test problems": ("dataset.jsonl", "sample-arith-00[1-3]"),
+    "train": ("dataset.jsonl", "sample-arith-00[4-6]"),
+}
+# Only parsed: they need a server, a model, the network, the score log of a run, or a terminal.
+NEEDS_MORE = re.compile(
+    r"^consensus\w+ (serve|launch|doctor|datasets|health|token|watch|loadtest|sample|problems) "
+    r"|--address|--extractor llm| RUN | runs/"
+)
+
+
+def test_examples_of_help_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for names, (source, problems) in FILES.items():
+        lines = (SAMPLE / source).read_text(encoding="utf-8").splitlines(keepends=True)
+        text = "".join(line for line in lines if re.search(problems, line))
+        text = text.replace("sample-terse", "A").replace("sample-latex", "B")
+        text = text.replace("sample-arith-001-r1", "r17")
+        for name in names.split():
+            Path(f"{name}.jsonl").write_text(text, encoding="utf-8")
+            Path(f"{name}.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    wrong, ran, arguments = [], 0, list[str]()
+    for program, command in COMMANDS:
+        blocks = re.findall(r"```text\n(.*?)```", GROUPS[program].commands[command].help, re.S)
+        for line in "".join(blocks).replace("\\\n", " ").splitlines():
+            _, name, *words = shlex.split(line.partition("consensus")[2])
+            # An ellipsis stands for the arguments of the example above.
+            arguments = [*arguments, *words[1:]] if words[:1] == ["..."] else words
+            GROUPS[program].commands[name].make_context(name, [*arguments])
+            if not NEEDS_MORE.search(line):
+                ran += 1
+                if MAIN[program]([name, *arguments]) != 0:
+                    wrong.append(f"{line}\n{capsys.readouterr().err}")
+    assert wrong == []
+    assert ran > 20

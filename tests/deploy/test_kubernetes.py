@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import ssl
 import subprocess
 import sys
@@ -20,14 +21,13 @@ from consensuspr.client import RewardClient, Rollout
 from consensuspr.client.transport import Access
 from consensuspr.errors import RewardServiceError
 from consensuspr.server.config import ServerConfig
-from consensuspr.server.metrics import Metrics
 from tests.rows import DUCKS, DUCKS_SOLVED, write_rows
 from tests.servers import PlayedDns, ServeProcess, free_port
 
 # The oldest that is looked after by anybody, and the newest that is known here.
 VERSIONS = ("1.29", None)
 # Of extensions, whose schemas are not the API's.
-EXTENSIONS = {"monitoring.coreos.com/v1", "kustomize.config.k8s.io/v1beta1"}
+EXTENSIONS = re.compile(r"(monitoring\.coreos\.com|kustomize\.config\.k8s\.io|cert-manager\.io)/")
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +37,12 @@ def folder(repository: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def resources(folder: Path) -> dict[str, Any]:
-    """Every resource by its kind."""
+    """Every resource by its kind, those of the page by ``page`` and their kind."""
     found: dict[str, Any] = {}
-    for path in sorted(folder.glob("*.yaml")):
+    for path in sorted(folder.rglob("*.yaml")):
         for document in yaml.safe_load_all(path.read_text()):
-            if "kind" in document:
-                assert found.setdefault(document["kind"], document) is document, path
+            key = f"{'page ' if path.parent != folder else ''}{document['kind']}"
+            assert found.setdefault(key, document) is document, path
     return found
 
 
@@ -54,8 +54,8 @@ def pod(resources: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_api_takes_them(resources: dict[str, Any], version: str | None) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
-    of_api = [entry for entry in resources.values() if entry["apiVersion"] not in EXTENSIONS]
-    assert len(of_api) == 5
+    of_api = [entry for entry in resources.values() if not EXTENSIONS.match(entry["apiVersion"])]
+    assert len(of_api) == 8
     for resource in of_api:
         kubernetes_validate.validate(
             resource, version or kubernetes_validate.latest_version(), strict=True
@@ -65,7 +65,7 @@ def test_the_api_takes_them(resources: dict[str, Any], version: str | None) -> N
 def test_every_file_is_applied_or_stands_alone(folder: Path, resources: dict[str, Any]) -> None:
     applied = set(resources["Kustomization"]["resources"])
     there = {path.name for path in folder.glob("*.yaml")}
-    assert there - applied == {"kustomization.yaml", "prometheus.yaml", "adapter.yaml"}
+    assert there - applied == {"kustomization.yaml", "prometheus.yaml", "certificate.yaml"}
     assert applied <= there
 
 
@@ -109,24 +109,42 @@ def test_settings_are_those_of_the_server(pod: Any) -> None:
     assert pod["spec"]["terminationGracePeriodSeconds"] > float(delay) + grace + 5
 
 
-def test_the_autoscaler_goes_by_metrics_that_there_are(
-    folder: Path, resources: dict[str, Any]
+def test_the_page_shows_what_the_servers_log(
+    folder: Path, resources: dict[str, Any], pod: Any, tmp_path: Path
 ) -> None:
-    rule = yaml.safe_load((folder / "adapter.yaml").read_text())["rules"]["custom"][0]
-    metrics = resources["HorizontalPodAutoscaler"]["spec"]["metrics"]
-    [name] = [entry["pods"]["metric"]["name"] for entry in metrics if entry["type"] == "Pods"]
-    assert rule["name"]["as"] == name
-    assert rule["seriesQuery"].startswith(f"{name}{{")
-    served = {sample.name for family in Metrics().registry.collect() for sample in family.samples}
-    assert name in served
+    page = resources["page Deployment"]["spec"]["template"]
+    [container] = page["spec"]["containers"]
+    assert page["metadata"]["labels"] == resources["page Service"]["spec"]["selector"]
+    patch = resources["page Component"]["patches"][0]["patch"]
+    added = [entry["value"] for entry in yaml.safe_load(patch)]
+    log, mount, volume = added
+    assert log == {"name": "CONSENSUSPR_SCORE_LOG", "value": mount["mountPath"]}
+    assert container["args"][:2] == ["watch", mount["mountPath"]]
+    claim = resources["page PersistentVolumeClaim"]["metadata"]["name"]
+    volumes = {entry["name"]: entry for entry in page["spec"]["volumes"]}
+    for each in (volume, volumes["scores"]):
+        assert each["persistentVolumeClaim"]["claimName"] == claim
+    assert {key: page["spec"]["securityContext"][key] for key in ("runAsUser", "fsGroup")} == {
+        key: pod["spec"]["securityContext"][key] for key in ("runAsUser", "fsGroup")
+    }
+    if shutil.which("kubectl") is None:
+        return
+    # As an operator switches it on.
+    shutil.copytree(folder, tmp_path / "all")
+    for name in ("tokens", "tls.crt", "tls.key"):
+        (tmp_path / "all" / name).touch()
+    file = tmp_path / "all/kustomization.yaml"
+    file.write_text(file.read_text().replace("# components", "components"))
+    done = subprocess.run(["kubectl", "kustomize", file.parent], check=True, capture_output=True)
+    made = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "Deployment"]
+    images = {each["spec"]["template"]["spec"]["containers"][0]["image"] for each in made}
+    assert (len(made), len(images)) == (2, 1)
 
 
 def test_a_server_starts_as_in_its_container(
     folder: Path, pod: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = re.search(
-        r"```\n( +consensuspr token .*?)```", (folder / "README.md").read_text(), re.S
-    )
+    steps = re.search(r"```\n(consensuspr token .*?)```", (folder / "README.md").read_text(), re.S)
     assert steps is not None
     (tmp_path / "deploy/kubernetes").mkdir(parents=True)
     command = f"{shlex.quote(sys.executable)} -m consensuspr.cli token "

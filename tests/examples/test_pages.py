@@ -13,10 +13,10 @@ import pytest
 
 PAGES = [
     "docs/tutorials/first-reward.md",
+    "docs/concepts/statements.md",
     "docs/reference/matching.md",
-    "docs/reference/equations.md",
-    "docs/reference/answer-rules.md",
-    *(f"docs/concepts/{name}.md" for name in ("reward", "nodes", "ncr", "statements", "answers")),
+    "docs/concepts/answers.md",
+    *(f"docs/concepts/{name}.md" for name in ("reward", "nodes", "ncr")),
 ]
 NOTEBOOK = "examples/first_reward.ipynb"
 BLOCK = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", flags=re.M | re.S)

@@ -204,7 +204,7 @@ def test_the_server_died_with_samples_in_it_and_none_was_lost(finished: Finished
     assert "the reward server died (exit code -9)" in result
     assert "is listening on" in result.partition("the reward server died")[2]
     for step in range(1, STEPS + 1):
-        assert finished.metrics[step]["consensuspr/lost"] == 0
+        assert finished.metrics[step]["consensuspr/missing"] == 0
 
 
 def test_a_step_that_is_made_again_counts_once(
@@ -312,5 +312,5 @@ def test_the_step_log_has_the_figures_of_the_reward(
         equal = fmean(len(rewards) == 1 for rewards in groups.values())
         for source in ("", "source/arithmetic/"):
             assert metrics[step][f"consensuspr/{source}equal_groups"] == pytest.approx(equal)
-        assert metrics[step]["consensuspr/lost"] == 0
+        assert metrics[step]["consensuspr/missing"] == 0
         assert metrics[step]["consensuspr/with_nodes"] == 1

@@ -35,7 +35,7 @@ def test_a_real_server_passes(
     result = done.json["result"]
     assert sent in (None, result["sent"])
     assert result["answered"] == result["sent"] > 0
-    assert (result["failed"], result["refused"]) == (0, 0)
+    assert (result["failed"], result["rejected"]) == (0, 0)
     assert sum(done.json["statuses"].values()) == result["sent"] * each
     assert set(done.json["statuses"]) <= {"OK", "NO_NODES"}
     assert done.json["checked"]["compared"] > 0 == done.json["checked"]["wrong"]
@@ -121,8 +121,8 @@ def test_refusals_are_counted_apart_from_failures(played: PlayedServer, load: Lo
     done = load(played.address, "--rate", 50)
     assert done.code == 0
     result = done.json["result"]
-    assert result["failed"] == 0 and result["answered"] + result["refused"] == 20
-    assert done.json["errors"] == {"Overloaded": result["refused"]} and result["refused"] == 10
+    assert result["failed"] == 0 and result["answered"] + result["rejected"] == 20
+    assert done.json["errors"] == {"Overloaded": result["rejected"]} and result["rejected"] == 10
 
 
 def test_requests_that_run_out_of_time_are_in_the_percentiles(

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,7 @@ def test_the_image_starts_a_command_that_exists(
 def test_the_image_copies_nothing_that_is_missing(repository: Path) -> None:
     ignore = (repository / "deploy/docker/Dockerfile.dockerignore").read_text(encoding="utf-8")
     wanted = {line[1:] for line in ignore.splitlines() if line.startswith("!")}
-    # consensusbench may have nothing to build yet; all else is needed.
-    assert [name for name in wanted - {"consensusbench"} if not (repository / name).exists()] == []
+    assert [name for name in wanted if not (repository / name).exists()] == []
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,7 @@ def test_the_image_copies_nothing_that_is_missing(repository: Path) -> None:
         "deploy/systemd/consensuspr.env",
         "deploy/README.md",
         "deploy/kubernetes/deployment.yaml",
+        "deploy/kubernetes/page/kustomization.yaml",
     ],
 )
 def test_settings_are_spelled_right(path: str, repository: Path) -> None:
@@ -64,6 +65,13 @@ def test_settings_are_spelled_right(path: str, repository: Path) -> None:
     known = {environment_name("CONSENSUSPR", setting) for setting in ServerConfig.model_fields}
     known |= {"CONSENSUSPR_REQUIRE_NATIVE"}
     assert set(re.findall(r"CONSENSUSPR_[A-Z_]+", text)) <= known
+
+
+def test_the_image_has_extras_that_there_are(repository: Path) -> None:
+    text = (repository / "deploy/docker/Dockerfile").read_text(encoding="utf-8")
+    project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [extras] = re.findall(r"^ARG EXTRAS=(\S+)$", text, re.M)
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
 
 
 def test_the_unit_waits_until_draining_is_over(repository: Path) -> None:

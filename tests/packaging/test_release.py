@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from consensuspr.version import VERSION
+
 TODAY = datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
@@ -23,6 +25,9 @@ def tree(repository: Path, tmp_path: Path) -> Path:
     for name in (".ci/release.py", "server/consensuspr/version.py"):
         (tmp_path / name).parent.mkdir(parents=True)
         shutil.copy(repository / name, tmp_path / name)
+    version = tmp_path / "server/consensuspr/version.py"
+    # The tests of a released tree are those of the next version's.
+    version.write_text(version.read_text().replace(f'"{VERSION}"', '"0.1.0"'))
     (tmp_path / "CHANGELOG.md").write_text(
         "# Changelog\n\n## Unreleased\n\n### Added\n- A thing.\n\n## 0.0.9 - 2026-01-01\n- Older.\n"
     )
@@ -114,12 +119,13 @@ def test_actions_and_tools_are_pinned_and_no_job_may_more_than_it_needs(workflow
     ("schema", "pattern"),
     [
         ("citation-file-format", "CITATION.cff"),
+        ("compose-spec", "deploy/docker/compose.yaml"),
         ("github-issue-config", ".github/ISSUE_TEMPLATE/config.yml"),
         ("github-issue-forms", ".github/ISSUE_TEMPLATE/[!c]*.yml"),
         ("github-workflows", ".github/workflows/*.yml"),
     ],
 )
-def test_files_that_github_reads_are_valid(repository: Path, schema: str, pattern: str) -> None:
+def test_files_for_other_programs_are_valid(repository: Path, schema: str, pattern: str) -> None:
     files = sorted(map(str, repository.glob(pattern)))
     assert files
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}"]

@@ -73,7 +73,7 @@ def test_rows_are_read_after_a_second_and_at_the_end(tmp_path: Path) -> None:
     assert texts(run) == texts(run / "scores") == ["a", "b", "c", "d"]
     assert sum(pq.read_table(path).num_rows for path in files(run)) == 4
     log.put(part_of(["late"]))
-    assert log.lost_rows == 1
+    assert log.dropped_rows == 1
 
 
 def test_others_cannot_read_a_log(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_a_following_reader_withdraws_repeated_steps(tmp_path: Path) -> None:
 def test_a_full_disk_loses_texts_then_rows(
     tmp_path: Path, small_files: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lost: list[tuple[int, int]] = []
+    dropped: list[tuple[int, int]] = []
     room = {"bytes": 0}
     write = write_parquet
 
@@ -371,29 +371,29 @@ def test_a_full_disk_loses_texts_then_rows(
         write(path, iter(found))
 
     monkeypatch.setattr(writing, "write_parquet", full)
-    log = ScoreLog(tmp_path, "trainer", on_loss=lambda rows, texts: lost.append((rows, texts)))
+    log = ScoreLog(tmp_path, "trainer", on_drop=lambda rows, texts: dropped.append((rows, texts)))
     for room["bytes"], text in ((0, "no room"), (10_000, "x" * 40_000), (1 << 30, "room")):
         log.put(part_of([text]))
         wait_for(lambda: not log._parts)
         time.sleep(0.1)
     log.close()
-    assert lost == [(1, 0), (0, 1)]
-    assert (log.lost_rows, log.lost_texts) == (1, 1)
+    assert dropped == [(1, 0), (0, 1)]
+    assert (log.dropped_rows, log.dropped_texts) == (1, 1)
     assert texts(tmp_path) == [None, "room"]
 
 
-def test_a_row_with_a_defect_is_lost_alone(
+def test_a_row_with_a_defect_is_dropped_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lost: list[int] = []
-    log = ScoreLog(tmp_path, "trainer", on_loss=lambda rows, texts: lost.append(rows))
+    dropped: list[int] = []
+    log = ScoreLog(tmp_path, "trainer", on_drop=lambda rows, texts: dropped.append(rows))
     wrong: Any = ["not a number"]
     for text, score in (("a", 1.0), ("b", wrong), ("c", 1.0)):
         log.put(part_of([text], final_score=score))
     log.close()
     assert texts(tmp_path) == ["a", "c"]
-    assert (lost, log.lost_rows, log.lost_texts) == ([1], 1, 0)
-    assert any("lost 1 rows: Arrow" in line for line in caplog.messages)
+    assert (dropped, log.dropped_rows, log.dropped_texts) == ([1], 1, 0)
+    assert any("dropped 1 rows: Arrow" in line for line in caplog.messages)
 
 
 def test_a_dataset_that_could_not_be_kept_is_tried_again(
@@ -438,9 +438,9 @@ def test_a_queue_that_is_full_drops_texts_and_then_rows(
     rows = rows_in(tmp_path)
     kept = [row for row in rows if row["response"] is not None]
     assert len(kept) == 1
-    assert len(rows) + log.lost_rows == 30
-    assert len(rows) - len(kept) == log.lost_texts > 0
-    assert log.lost_rows > 0
+    assert len(rows) + log.dropped_rows == 30
+    assert len(rows) - len(kept) == log.dropped_texts > 0
+    assert log.dropped_rows > 0
     assert {row["response_size"] for row in rows} == {5000}
 
 
@@ -467,7 +467,7 @@ def test_a_queue_counts_all_strings_and_drops_large_ones(
     nothing["response_size"] = 4  # type: ignore[assignment]
     whole = {**nothing, "response": "text", "ground_truth": "2"}
     assert rows == [nothing, nothing, nothing, whole]
-    assert (log.lost_texts, log.lost_rows) == (3, 1)
+    assert (log.dropped_texts, log.dropped_rows) == (3, 1)
 
 
 def test_the_oldest_texts_are_given_up_first(tmp_path: Path, small_files: None) -> None:
@@ -486,7 +486,7 @@ def test_without_a_budget_no_text_is_kept(tmp_path: Path) -> None:
     with closing(ScoreLog(tmp_path, "trainer", text_bytes=0)) as log:
         log.put(part_of(["a"]))
     [row] = rows_in(tmp_path)
-    assert (row["response"], row["response_size"], log.lost_texts) == (None, 1, 0)
+    assert (row["response"], row["response_size"], log.dropped_texts) == (None, 1, 0)
 
 
 ENDS = """

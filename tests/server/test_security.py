@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
 import logging
+import re
 import socket
 import ssl
 import threading
@@ -19,6 +21,7 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from consensuspr.cli import main
 from consensuspr.client import Access, RewardClient, Rollout
 from consensuspr.credentials import Scope, add_token, read_tokens, write_token
 from consensuspr.errors import AccessDenied, InputError, RewardServiceError
@@ -368,6 +371,34 @@ def test_a_client_without_a_certificate_is_refused(serve: Serve, tmp_path: Path)
             pytest.raises(RewardServiceError, match=sentence),
         ):
             client.score(ROLLOUTS)
+
+
+def test_the_images_health_check_takes_the_servers_own_certificate(
+    serve: Serve,
+    tmp_path: Path,
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = (repository / "deploy/docker/Dockerfile").read_text(encoding="utf-8")
+    [check] = re.findall(r'^HEALTHCHECK [^\[]*\["consensuspr", (.*?)\]$', text, re.M | re.S)
+    authority = Authority(tmp_path)
+    # Neither names 127.0.0.1.
+    pair, other = (authority.sign(name, f"DNS:*.{name}.svc") for name in ("server", "other"))
+    for client_ca in (None, authority.cert):
+        server = serve(tls_cert=pair.cert, tls_key=pair.key, tls_client_ca=client_ca)
+        port = server.address.rpartition(":")[2]
+        words = json.loads(f"[{check}]".replace("50051", port))
+        for shown, code, says in (
+            (pair, 0, "SERVING"),
+            (other, 1, "certificate verify failed"),
+            (None, 1, "it may require TLS"),
+        ):
+            monkeypatch.setenv("CONSENSUSPR_TLS_CERT", str(shown.cert) if shown else "")
+            monkeypatch.setenv("CONSENSUSPR_TLS_KEY", str(shown.key) if shown else "")
+            assert main(words) == code
+            printed = capsys.readouterr()
+            assert says in (printed.err if code else printed.out)
 
 
 def test_tls_that_does_not_fit_is_one_sentence_and_not_repeated(

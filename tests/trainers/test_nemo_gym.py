@@ -25,7 +25,7 @@ def thought(text: str) -> dict[str, Any]:
 TOOL = {"type": "function_call_output", "call_id": "c", "output": "2+2=4 Answer: 2"}
 
 
-def verify(settings: dict[str, Any], output: list[Any], **row: Any) -> Any:
+def client(settings: dict[str, Any]) -> Any:
     from fastapi.testclient import TestClient
     from nemo_gym.server_utils import ServerClient
 
@@ -36,13 +36,17 @@ def verify(settings: dict[str, Any], output: list[Any], **row: Any) -> Any:
         consensuspr=settings,
     )  # fmt: skip
     server = ConsensusResourcesServer(config=config, server_client=MagicMock(spec=ServerClient))
+    return TestClient(server.setup_webserver())
+
+
+def verify(settings: dict[str, Any], output: list[Any], **row: Any) -> Any:
     response = {
         "id": "r", "created_at": 0.0, "model": "m", "object": "response", "output": output,
         "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
     }  # fmt: skip
     body = {"responses_create_params": {"input": "Q"}, "response": response, **row}
-    with TestClient(server.setup_webserver()) as client:
-        reply = client.post("/verify", json=body)
+    with client(settings) as web:
+        reply = web.post("/verify", json=body)
     assert reply.status_code == 200, reply.text
     return reply.json()
 
@@ -72,6 +76,8 @@ def test_parts_sum_to_the_reward(
     assert sum(reply["reward_components"].values()) == reply["reward"]
     assert (reply["acc"], reply["ncr"], reply["status"]) == (1.0, 0.5, "OK"), "no word of the tool"
     assert reply["problem_id"] == "toy/1", "columns come back, as NeMo Gym expects"
+    assert (reply["mask_sample"], reply["failure_kind"]) == (False, None)
+    assert "instance_config" not in reply
 
 
 def test_the_epoch_planned_with_the_data(address: str) -> None:
@@ -80,15 +86,56 @@ def test_the_epoch_planned_with_the_data(address: str) -> None:
     assert verify(settings, HALF, **ROW, epoch=1)["reward"] == 1.0
 
 
+AWAY = {"address": "127.0.0.1:1", "on_unavailable": "raise", "timeout_s": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("settings", "row", "kind", "reason"),
+    [
+        ({}, {"problem_id": "nobody"}, "consensuspr:unknown_problem", "ended with UNKNOWN_PROBLEM"),
+        ({}, {"problem_id": "bare"}, "consensuspr:no_nodes", "problem 'bare' ended with NO_NODES"),
+        (AWAY, ROW, "transport_unreachable", "127.0.0.1:1"),
+        ({"expect_digest": "sha256:" + 64 * "0"}, ROW, "verifier_error", "digest"),
+    ],
+)
+def test_nothing_trains_on_a_rollout_without_a_reward(
+    address: str, settings: dict[str, Any], row: dict[str, Any], kind: str, reason: str
+) -> None:
+    row = {**row, "instance_config": {"seed": 1}}
+    reply = verify({"address": address, **settings}, HALF, **row)
+    assert (reply["mask_sample"], reply["failure_kind"]) == (True, kind)
+    assert reason in reply["failure_reason"]
+    assert reply["instance_config"] == {"seed": 1, "mask_sample": True}, "where NeMo RL looks"
+    assert reply["reward_components"] == {"acc": 0.0, "ncr": 0.0}, "parts of every sample"
+    assert (reply["acc"], reply["ncr"]) == (None, None)
+    right = verify({"address": address}, HALF, **ROW)
+    body = {
+        "verify_responses": [
+            {**right, "_ng_task_index": 0, "_ng_rollout_index": 0},
+            {**reply, "_ng_task_index": 1, "_ng_rollout_index": 0},
+        ]
+    }
+    with client({"address": address}) as web:
+        metrics = web.post("/aggregate_metrics", json=body).json()["agent_metrics"]
+    assert metrics["mean/reward"] == 0.75, "and no mean counts it as 0"
+
+
+def test_a_second_verdict_replaces_the_failure(address: str) -> None:
+    failed = {"mask_sample": True, "failure_kind": "verifier_error", "failure_reason": "…"}
+    reply = verify({"address": address}, HALF, **ROW, reward=0.0, **failed)
+    assert (reply["reward"], reply["mask_sample"], reply["failure_reason"]) == (0.75, False, None)
+
+
 @pytest.mark.parametrize(
     ("settings", "row", "sentence"),
     [
-        ({}, {"problem_id": "nobody"}, "problem 'nobody' ended with UNKNOWN_PROBLEM"),
         ({"reward": "curriculum"}, ROW, "NeMo Gym passes a verifier neither step nor epoch"),
         ({"rewrad": "max"}, ROW, "unknown setting 'rewrad' in consensuspr"),
+        ({}, {}, "the row names no problem"),
+        ({"max_unscorable": 0}, {"problem_id": "nobody"}, "more than max_unscorable=0"),
     ],
 )
-def test_a_failure_is_no_reward(
+def test_what_every_rollout_would_have_ends_the_run(
     address: str, settings: dict[str, Any], row: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(Exception, match=sentence):

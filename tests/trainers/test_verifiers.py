@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +35,14 @@ class Task(vf.Task):  # type: ignore[misc, name-defined]
     pass
 
 
-def trace_of(data: Any) -> Any:
+def trace_of(data: Any, chat: list[Any] = CHAT) -> Any:
     nodes = [
         vf.MessageNode(
             parent=at - 1 if at else None,
             message=message,
             sampled=isinstance(message, vf.AssistantMessage),
         )
-        for at, message in enumerate(CHAT)
+        for at, message in enumerate(chat)
     ]
     trace = vf.trace
     task = trace.TraceTask(type="Task", data=data)
@@ -72,6 +75,25 @@ async def test_a_reward_of_the_configuration(address: str, tmp_path: Path) -> No
     }
     assert trace.info["consensuspr"]["status"] == "OK"
     assert trace.to_record()["info"] == trace.info, "it travels with the trace"
+
+
+async def test_the_environment_for_the_hub(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its wheel alone has tasks and a reward, and loads by its name."""
+    folder = repository / "examples" / "consensus_nodes"
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(folder)], check=True)
+    [wheel] = tmp_path.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    away = {"address": "127.0.0.1:1", "timeout_s": 1, "alpha": 0.3}
+    taskset = {"id": "owner/consensus-nodes@0.1.0", "task": {"consensuspr": away}}
+    env = vf.load_environment(vf.resolve_env_config({"taskset": taskset}))
+    task = next(iter(env.taskset))
+    trace = trace_of(task.data, [vf.AssistantMessage(content="14 * 118 = 1652. Answer: 111")])
+    await task.score(trace)
+    assert trace.reward == pytest.approx(0.3 + 0.7 / 5), "scored in this process, by settings"
 
 
 class Bytes:

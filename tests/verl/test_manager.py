@@ -174,7 +174,7 @@ def test_samples_without_a_reward_are_noted_for_the_driver(
     """Of the last too, although nothing comes after it."""
     noted: list[tuple[int, str]] = []
     module = "consensuspr.client.verl.manager."
-    monkeypatch.setattr(f"{module}note_worker", lambda troubles, *failures: noted.append(failures))
+    monkeypatch.setattr(f"{module}note_worker", lambda events, *failures: noted.append(failures))
     made = manager(address=address)
     made._in_worker = True
 

@@ -119,7 +119,8 @@ def explain(
     Samples of a run are scored with the settings and the dataset of the run. Samples without a
     score are the worst.
     """
-    from consensuspr.client.files import connect, reward_in_training
+    from consensuspr.client.files import connect
+    from consensuspr.scoring.scorer import reward_in_training
 
     names = {
         "rollout_id": rollout_id, "problem_id": problem, "step": step, "split": split,

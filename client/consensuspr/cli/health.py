@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from consensuspr.cli.options import TlsCa, more_option
 from consensuspr.errors import InputError, Unavailable
+
+if TYPE_CHECKING:
+    from consensuspr.client.transport import Access
+    from consensuspr.server.config import Address
 
 
 def health(
@@ -27,6 +31,8 @@ def health(
     ```
 
     A server that drains is NOT_SERVING, so that load balancers send it no new requests.
+    On the server's machine, with its `CONSENSUSPR_TLS_CERT` and `CONSENSUSPR_TLS_KEY`, the command
+    needs no `--tls-ca`: it expects that certificate, and shows it if the server requires one.
     """
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -34,10 +40,19 @@ def health(
     from consensuspr.client.retries import RpcFailure
     from consensuspr.client.servers import split_addresses
     from consensuspr.client.transport import Access, Connector
+    from consensuspr.server.config import Address
+    from consensuspr.server.security import is_loopback
 
     if len(split_addresses(address)) > 1:
         raise InputError(f"health checks one server, got several addresses: {address}")
-    with Connector(Access(tls_ca=tls_ca)).open(address) as channel:
+    access = Access(tls_ca=tls_ca)
+    name = None
+    if access.tls_cert is not None and access.tls_ca is None:
+        server = Address.parse(address)
+        if is_loopback(server.host):
+            name = _name_of_own_server(server, access, timeout)
+            access = Access(tls_ca=access.tls_cert)
+    with Connector(access).open(address, name) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
             reply = stub.Check(
@@ -53,3 +68,31 @@ def health(
     if reply.status != health_pb2.HealthCheckResponse.SERVING:
         raise Unavailable(f"{address}: {status}")
     typer.echo(f"{address}: {status}")
+
+
+def _name_of_own_server(server: Address, access: Access, timeout: float) -> str | None:
+    """Return a name in the certificate of the server on this machine.
+
+    A container's certificate names the host that clients use, and a probe asks 127.0.0.1.  So the
+    handshake trusts the certificate file itself; the name is for gRPC, which insists on one.
+
+    Raises:
+        Unavailable: there is no server, or it shows another certificate.
+    """
+    import socket
+    import ssl
+
+    context = access.tls_context()
+    context.load_verify_locations(access.tls_cert)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = False
+    try:
+        with (
+            socket.create_connection((server.host, server.port), timeout) as connection,
+            context.wrap_socket(connection) as tls,
+        ):
+            shown = tls.getpeercert() or {}
+    except OSError as error:
+        raise Unavailable(f"{server}: {error.strerror or error}") from None
+    names = [str(entry[1]) for entry in shown.get("subjectAltName", ())]
+    return names[0].replace("*", "any") if names else None

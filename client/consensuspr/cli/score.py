@@ -206,8 +206,8 @@ def _collect(
             out.write_lines(part.lines)
         for row in part.rows:
             out.write(row)
-        for source, score in part.counted:
-            summary.add(source, score)
+        for counted in part.counted:
+            summary.add(*counted)
         identity = identity or part.identity
         advance_to(summary.overall.rollouts)
     refuse_empty(str(rollouts), read)

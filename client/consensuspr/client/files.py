@@ -17,8 +17,6 @@ from consensuspr.console import load_core
 from consensuspr.data import Row, RowWriter
 from consensuspr.errors import InputError, ServerFault
 from consensuspr.scoring import Identity, rollout_from_row, scored_row
-from consensuspr.scoring.responses import scored_from
-from consensuspr.scoring.rewards import Unanswered
 from consensuspr.scoring.types import Score, ScoreOptions, Status
 from consensuspr.wire.codec import cut
 
@@ -184,23 +182,25 @@ class Summary:
     """All scores of a file, by data source in the order of first appearance, and overall.
 
     Attributes:
-        lower_in_training: rollouts that :func:`reward_in_training` gives another reward.
+        lower_in_training: rollouts whose reward training lowers by default (no marked answer).
     """
 
     overall: ScoreCounts = field(default_factory=ScoreCounts)
     lower_in_training: int = 0
     by_source: dict[str, ScoreCounts] = field(default_factory=dict)
 
-    def add(self, data_source: str | None, score: Score) -> None:
+    def add(self, data_source: str | None, score: Score, lower_in_training: bool) -> None:
         """Count one score."""
         self.by_source.setdefault(data_source or NO_SOURCE, ScoreCounts()).add(score)
         self.overall.add(score)
+        self.lower_in_training += lower_in_training
 
     def to_json(self) -> dict[str, object]:
         """Return all counts, ready for ``json.dumps``."""
         return {
             "overall": self.overall.to_json(),
             "by_data_source": {name: counts.to_json() for name, counts in self.by_source.items()},
+            "lower_in_training": self.lower_in_training,
         }
 
 
@@ -218,6 +218,8 @@ def score_file(
     Raises:
         ServerFault: the server was restarted with another dataset meanwhile.
     """
+    from consensuspr.scoring.scorer import reward_in_training
+
     options = replace(options, dataset=connection.dataset_name)
     summary = Summary()
     identity: Identity | None = None
@@ -236,29 +238,10 @@ def score_file(
         identity = batch.identity
         for row, score in zip(chunk, batch, strict=True):
             out.write(scored_row(row, score))
-            summary.add(connection.data_source(row), score)
             trained = reward_in_training(row["response"], score, identity)
-            summary.lower_in_training += trained is not None
+            summary.add(connection.data_source(row), score, trained is not None)
     assert identity is not None, "the reader refuses a file without a row"
     return summary, identity
-
-
-def reward_in_training(response: str, score: Score, identity: Identity) -> float | None:
-    """Return the reward by the default of ``unanswered`` in training; None: it is the same.
-
-    Training sets the NCR of a response without a marked answer to 0 for some rewards.
-    """
-    from consensuspr.scoring.answers import has_marked_answer
-
-    spec = identity.reward
-    trained = replace(spec, unanswered=Unanswered.in_training(spec.kind))
-    if spec.unanswered == trained.unanswered or score.acc is None or not score.ncr:
-        return None
-    start = scored_from(response) if spec.after_think else 0
-    if has_marked_answer(response[start:], identity.answer_rule):
-        return None
-    reward = float(trained.compute(score.acc, 0.0, identity.epoch))
-    return None if reward == score.reward else reward
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -13,7 +13,9 @@ with the settings of the reward beside ``entrypoint`` in its configuration::
     consensuspr: {address: "127.0.0.1:50051", reward: linear, alpha: 0.5}
 
 A row names its problem in ``problem_id`` (or ``index`` with ``data_source``) and may have
-``ground_truth``, ``nodes`` and ``epoch``.  A failure is an error of the request, never a reward.
+``ground_truth``, ``nodes`` and ``epoch``.  A rollout that cannot be scored comes back with
+``mask_sample``, ``failure_kind`` and ``failure_reason`` (NeMo Gym's own names), so that nothing
+trains on it.  A wrong setting or row is an error of the request: every rollout would have it.
 """
 
 from __future__ import annotations
@@ -28,13 +30,23 @@ from nemo_gym.base_resources_server import (
     BaseVerifyResponse,
     SimpleResourcesServer,
 )
+from nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest
 from pydantic import ConfigDict, Field
 
-from consensuspr.client.training import RewardSettings, SampleScorer, ScoredSample, TrainingRow
+from consensuspr.client.training import (
+    RewardSettings,
+    SampleScorer,
+    ScoredSample,
+    TrainingRow,
+    UnscorableSample,
+)
+from consensuspr.errors import DeadlineExceeded, RewardServiceError, Unavailable
 from consensuspr.scoring.responses import END_OF_THINKING
 
 # Figures of a sample in the reply.
 _FIGURES = ("acc", "ncr", "ncr_raw", "guard", "num_nodes", "num_matched", "status")
+# In NeMo Gym's vocabulary; the status of a sample is a kind of ours.
+_KINDS = {Unavailable: "transport_unreachable", DeadlineExceeded: "transport_timeout"}
 
 
 class ConsensusConfig(BaseResourcesServerConfig):  # type: ignore[misc]  # NeMo Gym has no types
@@ -50,11 +62,18 @@ class ConsensusVerifyRequest(BaseVerifyRequest):  # type: ignore[misc]
 
 
 class ConsensusVerifyResponse(BaseVerifyResponse):  # type: ignore[misc]
-    """A reward, its parts (the same for all samples of a run) and the figures of its sample."""
+    """A reward, its parts (the same for all samples of a run) and the figures of its sample.
+
+    With ``mask_sample``, the reward is no measurement: the 0.0 only satisfies the schema.
+    """
 
     model_config = ConfigDict(extra="allow")
 
     reward_components: dict[str, float]
+    # Fields of NeMo Gym's own response since its version 0.7.
+    mask_sample: bool = False
+    failure_kind: str | None = None
+    failure_reason: str | None = None
 
 
 class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
@@ -63,18 +82,37 @@ class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
     config: ConsensusConfig
 
     async def verify(self, body: ConsensusVerifyRequest) -> ConsensusVerifyResponse:
-        """Return the reward of a rollout; errors are those of :meth:`SampleScorer.score`."""
+        """Return the reward of a rollout, or why it has none.
+
+        Raises:
+            InputError: a setting or the row is wrong.
+            TooManyUnscorable: the dataset is not the one of the rows, so that the run ends.
+        """
         row = TrainingRow.of(body.model_extra or {}, None)
         response = "\n".join(_texts(body.response.output))
         usage = body.response.usage
-        scored = await self._samples.score(row, response, usage.output_tokens if usage else None)
+        settings = self._samples.settings
+        reply = body.model_dump() | dict.fromkeys((*_FIGURES, "failure_kind", "failure_reason"))
+        try:
+            scored = await self._samples.score(
+                row, response, usage.output_tokens if usage else None
+            )
+        except (UnscorableSample, RewardServiceError) as error:
+            reply |= failure(error, reply.get("instance_config"))
+            return ConsensusVerifyResponse(**reply | {"reward_components": no_parts(settings)})
         fields = scored.fields()
+        reply |= {name: fields[name] for name in _FIGURES}
+        reply |= {"reward": scored.reward, "mask_sample": False}
         return ConsensusVerifyResponse(
-            **body.model_dump(exclude=set(_FIGURES)),
-            reward=scored.reward,
-            reward_components=components(scored, self._samples.settings),
-            **{name: fields[name] for name in _FIGURES},
+            **reply | {"reward_components": components(scored, settings)}
         )
+
+    async def aggregate_metrics(self, body: AggregateMetricsRequest) -> AggregateMetrics:
+        """Return the metrics of rollouts, without those that have no reward."""
+        if "mask_sample" not in BaseVerifyResponse.model_fields:  # else NeMo Gym does, and counts
+            scored = [reply for reply in body.verify_responses if not reply.get("mask_sample")]
+            body = body.model_copy(update={"verify_responses": scored})
+        return await super().aggregate_metrics(body)
 
     @functools.cached_property
     def _samples(self) -> SampleScorer:
@@ -99,10 +137,41 @@ def components(scored: ScoredSample, settings: RewardSettings) -> dict[str, floa
     A number that the user sets (``on_unscorable``, ``without_nodes``) is a separate part.
     """
     score, reward = scored.score, scored.reward
-    numbers = {settings.on_unscorable, settings.without_nodes} - {"raise", "acc", None}
-    parts = {"acc": 0.0, "ncr": 0.0, **({"unscorable": 0.0} if numbers else {})}
-    if score.reward is None and reward in numbers:
+    parts = no_parts(settings)
+    if score.reward is None and reward in (settings.on_unscorable, settings.without_nodes):
         return parts | {"unscorable": reward}
     if score.ncr is None:  # worth its Acc
         return parts | {"acc": reward}
     return parts | settings.spec.terms(score.acc or 0.0, score.ncr, scored.epoch)
+
+
+def no_parts(settings: RewardSettings) -> dict[str, float]:
+    """Return the parts of a reward, each 0."""
+    named = {settings.on_unscorable, settings.without_nodes} - {"raise", "acc", None}
+    return {"acc": 0.0, "ncr": 0.0, **({"unscorable": 0.0} if named else {})}
+
+
+def failure(
+    error: UnscorableSample | RewardServiceError, instance_config: Any = None
+) -> dict[str, Any]:
+    """Return the fields of a rollout without a reward, which keep training off it.
+
+    Args:
+        error: why it has none.
+        instance_config: of the row.
+    """
+    if isinstance(error, UnscorableSample):
+        status = str(error.status)
+        kind = f"consensuspr:{status.lower()}"
+    else:
+        status, kind = None, _KINDS.get(type(error), "verifier_error")
+    own = instance_config if isinstance(instance_config, dict) else {}
+    return {
+        "reward": 0.0,
+        "mask_sample": True,
+        "failure_kind": kind,
+        "failure_reason": str(error),
+        "status": status,
+        # Where NeMo RL reads the flag; at the top it does not yet (its issue 4061).
+        "instance_config": own | {"mask_sample": True},
+    }

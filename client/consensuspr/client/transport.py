@@ -163,14 +163,21 @@ class Connector:
                 self._stamp = stamp
         return self._token
 
-    def open(self, address: str) -> grpc.Channel:
-        """Return a new channel to an address; it connects on its first call."""
+    def open(self, address: str, name: str | None = None) -> grpc.Channel:
+        """Return a new channel to an address; it connects on its first call.
+
+        Args:
+            name: the name that the server's certificate must have, instead of the address's.
+        """
         import grpc
 
+        options = channel_options()
         if not self._access.tls:
-            return grpc.insecure_channel(address, channel_options())
+            return grpc.insecure_channel(address, options)
+        if name is not None:
+            options.append(("grpc.ssl_target_name_override", name))
         credentials = grpc.ssl_channel_credentials(*self._certificates)
-        return grpc.secure_channel(address, credentials, channel_options())
+        return grpc.secure_channel(address, credentials, options)
 
     def renewed(self) -> bool:
         """Return whether the certificates changed; gRPC reads them once per channel.

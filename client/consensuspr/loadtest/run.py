@@ -176,7 +176,7 @@ class LoadFigures:
     duration_s: float
     sent: int
     answered: int
-    refused: int
+    rejected: int
     failed: int
     error_rate: float
     rollouts_per_s: float
@@ -189,8 +189,8 @@ class LoadFigures:
     @classmethod
     def of(cls, load: Load, tally: SendCounts) -> LoadFigures:
         """Return the figures of a load."""
-        failed = tally.errors.total() - tally.refused
-        taken = tally.sent - tally.refused
+        failed = tally.errors.total() - tally.rejected
+        taken = tally.sent - tally.rejected
         latencies = np.array(tally.latencies_s) * 1e3
         names = [*(f"p{rank}" for rank in RANKS), "max"]
         values = np.percentile(latencies, (*RANKS, 100)) if len(latencies) else [None] * len(names)
@@ -199,7 +199,7 @@ class LoadFigures:
             load.duration_s,
             tally.sent,
             tally.answered,
-            tally.refused,
+            tally.rejected,
             failed,
             failed / taken if taken else 0.0,
             tally.in_time / load.duration_s,
@@ -214,9 +214,9 @@ class LoadFigures:
         """Return the first reason why the rate is not sustained; empty if it is."""
         assert self.rate is not None
         p99 = self.latency_ms["p99"]
-        lost = (self.refused + self.failed) / self.sent if self.sent else 0.0
-        if lost > max_error_rate:
-            return f"{lost:.1%} failed or were refused"
+        share = (self.rejected + self.failed) / self.sent if self.sent else 0.0
+        if share > max_error_rate:
+            return f"{share:.1%} failed or were rejected"
         if self.requests_per_s < SUSTAINED_SHARE * self.rate:
             return f"{self.requests_per_s:,.1f} requests/s were answered in time"
         if max_p99_ms is not None and p99 is not None and p99 > max_p99_ms:
@@ -320,7 +320,7 @@ class LoadTest:
         """Yield the lines of a table with a row for each step, and the notes below it."""
         names = [f"p{rank}" for rank in RANKS]
         heads = ["offered/s", "requests/s", "rollouts/s", "MB/s"]
-        heads += [*(f"{name} ms" for name in (*names, "max")), "refused", "failed"]
+        heads += [*(f"{name} ms" for name in (*names, "max")), "rejected", "failed"]
         if self.broken:
             heads.append("sustained")
         yield f"| {' | '.join(heads)} |"
@@ -331,7 +331,7 @@ class LoadTest:
             cells.append(f"{step.mb_per_s:,.1f}")
             values = step.latency_ms.values()
             cells += ["–" if value is None else f"{value:,.1f}" for value in values]
-            cells += [f"{step.refused:,}", f"{step.failed:,}"]
+            cells += [f"{step.rejected:,}", f"{step.failed:,}"]
             if self.broken:
                 cells.append(f"no: {why}" if why else "yes")
             yield f"| {' | '.join(cells)} |"

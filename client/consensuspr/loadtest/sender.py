@@ -115,8 +115,8 @@ class SendCounts:
         return self.answered + self.errors.total()
 
     @property
-    def refused(self) -> int:
-        """Requests that the server refused for load."""
+    def rejected(self) -> int:
+        """Requests that the server rejected because of overload."""
         return self.errors[Overloaded.__name__]
 
     def add(self, other: SendCounts) -> None:

@@ -23,7 +23,7 @@ REPLACEMENT: Final = "\x1a"
 # What stands between two paragraphs of a normal form, and nowhere else.
 PARAGRAPH: Final = "\n\n"
 
-# --- limits (docs/reference/matching.md, "The pass") --------------------------------------
+# --- limits (docs/reference/matching.md, "Limits") ----------------------------------------
 # Open groups remembered at a time; brackets past it are emitted as they stand.
 MAX_OPEN_GROUPS: Final = 32
 # How far back in the output, in bytes, a rewrite may move or look at text.

@@ -396,15 +396,12 @@ def _read_parquet(
     try:
         with pq.ParquetFile(stream, pre_buffer=False, buffer_size=1 << 20) as file:
             _check_columns(file, path, required)
-            encoded = [f.name for f in file.schema_arrow if f.metadata and _is_json(f.metadata)]
+            decoders = _json_decoders(pa, file.schema_arrow)
             # Threads would each keep memory of their own, for columns that decode in no time.
             for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
                 for row in batch.to_pylist():
                     number += 1
-                    for name in encoded:
-                        if row[name] is not None:
-                            row[name] = json.loads(row[name])
-                    yield number, row
+                    yield number, _decode(row, decoders)
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise
@@ -427,5 +424,33 @@ def _check_columns(file: pq.ParquetFile, path: str, required: Sequence[str]) -> 
             raise DataError(path, None, f"has no column {name!r}; its columns are {shown}")
 
 
-def _is_json(metadata: dict[Any, Any]) -> bool:
-    return all(metadata.get(key) == value for key, value in JSON_MARK.items())
+def _json_decoder(pa: Any, field: Any) -> Callable[[Any], Any] | None:
+    """Return what decodes JSON text in the values of a column, None if they hold none.
+
+    Besides our own mark, it is Arrow's JSON type, which the library ``datasets`` makes of objects
+    whose keys differ.
+    """
+    kind = field.type
+    marked = JSON_MARK.items() <= (field.metadata or {}).items()
+    if marked or getattr(kind, "extension_name", "") == "arrow.json":
+        return json.loads
+    if pa.types.is_list(kind):
+        element = _json_decoder(pa, kind.value_field)
+        return element and (lambda values: [v if v is None else element(v) for v in values])
+    if pa.types.is_struct(kind):
+        inner = _json_decoders(pa, kind)
+        return (lambda value: _decode(value, inner)) if inner else None
+    return None
+
+
+def _json_decoders(pa: Any, fields: Iterable[Any]) -> dict[str, Callable[[Any], Any]]:
+    """Return the decoders of the fields that need one."""
+    found = ((each.name, _json_decoder(pa, each)) for each in fields)
+    return {name: decode for name, decode in found if decode is not None}
+
+
+def _decode(row: Row, decoders: dict[str, Callable[[Any], Any]]) -> Row:
+    for name, decode in decoders.items():
+        if row[name] is not None:
+            row[name] = decode(row[name])
+    return row

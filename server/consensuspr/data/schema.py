@@ -6,9 +6,11 @@ that is read and written again loses nothing.  Only the shape is checked here.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn, TypeAlias, TypeGuard
 
@@ -20,7 +22,7 @@ Row: TypeAlias = dict[str, Any]
 NODE_TYPES = ("equation", "value", "proposition", "expression")
 SPLITS = ("train", "test")
 
-# Of docs/reference/answer-rules.md; a dataset that names none leaves the choice to the request.
+# Of docs/concepts/answers.md; a dataset that names none leaves the choice to the request.
 ANSWER_RULES = ("auto", "dapo", "boxed", "gsm8k")
 
 # Limits on compiling one problem, far above any curated set (the paper: 6.8 nodes).
@@ -185,10 +187,18 @@ def _problem(row: Row) -> Problem:
         split=_choice(row, "split", SPLITS),
         answer_rule=_choice(row, "answer_rule", ANSWER_RULES),
         budget=None if budget is None else _budget(budget),
-        metadata=_value(row, "metadata", _OBJECT) or {},
+        metadata=_metadata(row),
         extra=_unknown(row, _PROBLEM_KEYS),
         budget_extra={} if budget is None else _unknown(budget, _BUDGET_KEYS),
     )
+
+
+def _metadata(row: Row) -> Row:
+    """Return the metadata of a problem, also from the JSON text that an export makes of it."""
+    if type(row.get("metadata")) is str:
+        with suppress(ValueError, RecursionError):
+            row = {"metadata": json.loads(row["metadata"])}
+    return _value(row, "metadata", _OBJECT) or {}
 
 
 def _node(raw: Any, place: str, position: int) -> Node:

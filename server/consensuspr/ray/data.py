@@ -11,12 +11,14 @@ this process and its node must live.  ``work_on_parts`` also builds datasets.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import pickle
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,6 +36,7 @@ from consensuspr.scoring import (
     rollout_from_row,
     scored_row,
 )
+from consensuspr.scoring.scorer import reward_in_training
 from consensuspr.scoring.types import ScoreOptions
 from consensuspr.wire.codec import as_sent
 
@@ -69,8 +72,8 @@ class ScoredPart:
 
     lines: bytes = b""
     rows: list[Row] = field(default_factory=list)
-    # Data source and score of each row, without what summaries do not count.
-    counted: list[tuple[str | None, Score]] = field(default_factory=list)
+    # Of each row: data source, score without what summaries do not count, lower in training.
+    counted: list[tuple[str | None, Score, bool]] = field(default_factory=list)
     report: ReadReport = field(default_factory=ReadReport)
     fault: DataError | None = None  # at which the part, and with it the file, ends early
     identity: Identity | None = None  # under which it was scored, None if no row was
@@ -102,7 +105,9 @@ class PartScorer:
         scores, done.identity = self._scorer.score(rollouts, options.options)
         for row, score in zip(rows, scores, strict=True):
             source = row.get("data_source") or self._index.data_source(row["problem_id"])
-            done.counted.append((source, replace(score, matched=(), spans=None)))
+            trained = reward_in_training(row["response"], score, done.identity)
+            light = replace(score, matched=(), spans=None)
+            done.counted.append((source, light, trained is not None))
         scored = map(scored_row, rows, scores)
         if options.as_lines:
             done.lines = b"".join(map(dump_json_line, scored))
@@ -205,22 +210,23 @@ def work_on_parts(
         ConsensusPRError: the cluster failed, or ``make`` or its function raised.
     """
     ray = require_ray()
-    here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
-    context = ray.data.DataContext.get_current().copy()
-    context.execution_options.preserve_order = True
-    context.enable_progress_bars = False
-    # Every part is a block of its own, and with it a unit of work; Ray Data would put dozens
-    # of them together.
-    context.target_max_block_size = 1
+    node = ray.get_runtime_context().get_node_id()
+    # Ray 2.41 has one way to place a stage, and Ray 2.64 only the other.
+    if "label_selector" in inspect.signature(ray.data.Dataset.map_batches).parameters:
+        here = {"label_selector": {"ray.io/node-id": node}}
+    else:
+        strategies = require_ray("ray.util.scheduling_strategies")
+        affinity = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+        here = {"scheduling_strategy": affinity}
     cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
     one_part = {"batch_size": 1, "batch_format": "pyarrow"}
     try:
-        with ray.data.DataContext.current(context):
+        with _set_for_new_datasets(ray.data.DataContext.get_current()):
             made = (
                 ray.data.from_items([{"path": os.path.abspath(path)}], override_num_blocks=1)
                 # No core of its own, else it would wait for one on a small node; and were its
                 # demands those of the next stage, Ray Data would make one stage of both.
-                .map_batches(_parts, fn_args=(read,), num_cpus=0, label_selector=here, **one_part)
+                .map_batches(_parts, fn_args=(read,), num_cpus=0, **here, **one_part)
                 .map_batches(
                     _Working,
                     compute=ray.data.ActorPoolStrategy(min_size=1, max_size=cores),
@@ -234,6 +240,31 @@ def work_on_parts(
     except ray.exceptions.RayError as error:
         lines = str(error).strip().splitlines() or [repr(error)]
         raise ConsensusPRError(f"{doing} on Ray failed: {lines[-1]}") from error
+
+
+@contextmanager
+def _set_for_new_datasets(context: Any) -> Iterator[None]:
+    """Set the options of Ray Data for datasets made meanwhile, which copy them.
+
+    Ray 2.41 has neither ``DataContext.copy`` nor ``DataContext.current``.
+    """
+    options = deepcopy(context.execution_options)
+    options.preserve_order = True
+    # Every part is a block of its own, and with it a unit of work; Ray Data would put dozens
+    # of them together.
+    wanted = {
+        "execution_options": options,
+        "enable_progress_bars": False,
+        "target_max_block_size": 1,
+    }
+    before = {name: getattr(context, name) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            setattr(context, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(context, name, value)
 
 
 def _parts(batch: Any, read: Callable[[str], Iterator[Any]]) -> Iterator[Any]:

@@ -9,7 +9,7 @@ its end and lets none of them close its log.  Then files follow each other faste
 
 If the queue is full, rows go in without their texts; if it is twice as full, they are dropped.  A
 file that cannot be written is tried without texts, then dropped.  Both are counted, logged and
-reported to ``on_loss``.
+reported to ``on_drop``.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ QUEUE_BYTES: Final = 64 << 20
 # Disk that a run's texts may take.  Eight million samples of 10 KB, a long run, pack to about that.
 TEXT_BYTES: Final = 20 << 30
 
-# Gets how many rows and how many texts were just lost.
-OnLoss = Callable[[int, int], None]
+# Gets how many rows and how many texts were just dropped.
+OnDrop = Callable[[int, int], None]
 
 
 class _Written(NamedTuple):
@@ -89,11 +89,11 @@ class ScoreLog:
         run: the folder; others may write there too.
         side: ``trainer`` or ``server``.
         text_bytes: that the texts of the run may take on disk; 0: none are kept.
-        on_loss: called with the rows and texts that were lost, in any thread.
+        on_drop: called with the rows and texts that were dropped, in any thread.
 
     Attributes:
-        lost_rows: rows that were given up since the start.
-        lost_texts: rows that were written without their text for want of room or time.
+        dropped_rows: rows that were given up since the start.
+        dropped_texts: rows that were written without their text for want of room or time.
 
     Raises:
         InputError: it cannot be written to.
@@ -105,7 +105,7 @@ class ScoreLog:
         side: Side,
         *,
         text_bytes: int = TEXT_BYTES,
-        on_loss: OnLoss | None = None,
+        on_drop: OnDrop | None = None,
     ) -> None:
         self.run = run
         try:
@@ -113,11 +113,11 @@ class ScoreLog:
             tempfile.TemporaryFile(dir=run / SCORES).close()
         except OSError as error:
             raise InputError(f"score_log: cannot write {run}: {error.strerror}") from None
-        self.lost_rows = self.lost_texts = 0
+        self.dropped_rows = self.dropped_texts = 0
         self._side = side
         self._writer = new_writer(side)
         self._text_bytes = text_bytes
-        self._on_loss = on_loss
+        self._on_drop = on_drop
         self._keys = SampleKeys()
         self._events = EventLog(logger)
         self._changed = threading.Condition()
@@ -130,7 +130,7 @@ class ScoreLog:
         self._next_row = 0
         self._written: list[_Written] = []
         # Arrow loads pandas, if installed, with its first array, which a process that ends cannot:
-        # the few rows of one that is soon over would be lost.
+        # the few rows of one that is soon over would be dropped.
         pa.array([])
         self._thread = threading.Thread(target=self._work, name="score-log", daemon=True)
         self._thread.start()
@@ -147,10 +147,10 @@ class ScoreLog:
             part = part.without_text()
             size += part.text_bytes()
             if self._bytes + size > 2 * QUEUE_BYTES:
-                self._lose(rows, 0, "scores come faster than they are written")
+                self._drop(rows, 0, "scores come faster than they are written")
                 return
             if self._text_bytes:
-                self._lose(0, rows, "scores come faster than they are written")
+                self._drop(0, rows, "scores come faster than they are written")
         with self._changed:
             if not self._closing:
                 begins = not self._parts
@@ -160,7 +160,7 @@ class ScoreLog:
                 if begins or self._is_full():
                     self._changed.notify()
                 return
-        self._lose(rows, 0, "the log is closed")
+        self._drop(rows, 0, "the log is closed")
 
     def put_batch(
         self,
@@ -194,7 +194,7 @@ class ScoreLog:
         )
 
     async def written(self) -> None:
-        """Wait until all queued rows are in a file or lost; :data:`WRITTEN_S` at most."""
+        """Wait until all queued rows are in a file or dropped; :data:`WRITTEN_S` at most."""
         loop = asyncio.get_running_loop()
         with self._changed:
             if self._closing:
@@ -206,7 +206,7 @@ class ScoreLog:
         await asyncio.wait([future], timeout=WRITTEN_S)
 
     def close(self) -> None:
-        """Write the queued rows; later ones are lost.  Calling it again does nothing."""
+        """Write the queued rows; later ones are dropped.  Calling it again does nothing."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -273,14 +273,14 @@ class ScoreLog:
                 reason = str(error) or type(error).__name__
                 continue
             if not with_text:
-                self._lose(0, rows, reason)
+                self._drop(0, rows, reason)
             self._next_row = end
             self._written.append(_Written(LogFile(self._writer, first, end, path), size, 0))
             return
-        self._lose(rows, 0, reason)
+        self._drop(rows, 0, reason)
 
     def _batches(self, parts: list[LoggedPart]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of parts; a part that has a defect is lost."""
+        """Yield the rows of parts; a part that has a defect is dropped."""
         try:
             yield record_batch(parts, self._side, self._keys)
         except Exception as error:
@@ -289,7 +289,7 @@ class ScoreLog:
                     yield from self._batches([part])
             else:
                 logger.error("cannot write a row of the score log", exc_info=error)
-                self._lose(len(parts[0].rollouts), 0, f"{type(error).__name__}: {error}")
+                self._drop(len(parts[0].rollouts), 0, f"{type(error).__name__}: {error}")
 
     def _tidy(self) -> None:
         """Merge small files, remove leftovers, and keep the texts within their bound."""
@@ -345,15 +345,15 @@ class ScoreLog:
                 )  # fmt: skip
                 return
 
-    def _lose(self, rows: int, texts: int, reason: str) -> None:
-        self.lost_rows += rows
-        self.lost_texts += texts
-        kind, loss = "lost rows", f"lost {rows} rows"
+    def _drop(self, rows: int, texts: int, reason: str) -> None:
+        self.dropped_rows += rows
+        self.dropped_texts += texts
+        kind, text = "dropped rows", f"dropped {rows} rows"
         if not rows:
-            kind, loss = "lost texts", f"lost the text of {texts} rows"
-        self._events.report(f"score log, {kind}", f"{self.run}: {loss}: {reason}")
-        if self._on_loss is not None:
-            self._on_loss(rows, texts)
+            kind, text = "dropped texts", f"dropped the text of {texts} rows"
+        self._events.report(f"score log, {kind}", f"{self.run}: {text}: {reason}")
+        if self._on_drop is not None:
+            self._on_drop(rows, texts)
 
 
 def dataset_path(run: Path, digest: str) -> Path:

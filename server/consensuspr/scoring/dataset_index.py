@@ -9,9 +9,10 @@ dataset is such a file.
 - ``problem_id``, ``data_source``: UTF-8
 - ``scoring``: all that decides a score, and what the digest is taken over, as compact JSON:
   ``[problem_id, ground_truth, [[node_id, [expression, …], [derived, …], is_final, weight,
-  position], …], budget, given]``.  ``given`` is the problem's text, null if it states no equation:
-  these reach no node.  The budget is ``[statements, numbers, length, equations]``, 0 for a length
-  or equations that are not stored; a missing budget, weight or position is null.
+  position, [place of a rare expression, …] if any], …], budget, given]``.  ``given`` is the
+  problem's text, null if it states no equation: these reach no node.  The budget is
+  ``[statements, numbers, length, equations]``, 0 for a length or equations that are not stored; a
+  missing budget, weight or position is null.
 - ``display``: ``[[label, type, support], …]``, for people
 
 The schema's metadata has the digest, the versions that it depends on and counts.

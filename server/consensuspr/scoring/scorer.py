@@ -60,7 +60,7 @@ from consensuspr.scoring.matchers import (
     compile_nodes,
 )
 from consensuspr.scoring.responses import scored_from
-from consensuspr.scoring.rewards import NcrKind, RewardSpec
+from consensuspr.scoring.rewards import NcrKind, RewardSpec, Unanswered
 from consensuspr.scoring.types import (
     CHANNELS,
     DEFAULT_DATASET,
@@ -709,3 +709,19 @@ class _Batch:
 def _shown(name: str) -> str:
     """Return an id or a name as a message shows it; a hostile one is cut short."""
     return repr(name if len(name) <= 80 else name[:77] + "...")
+
+
+def reward_in_training(response: str, score: Score, identity: Identity) -> float | None:
+    """Return the reward by the default of ``unanswered`` in training; None: it is the same.
+
+    Training sets the NCR of a response without a marked answer to 0 for some rewards.
+    """
+    spec = identity.reward
+    trained = replace(spec, unanswered=Unanswered.in_training(spec.kind))
+    if spec.unanswered == trained.unanswered or score.acc is None or not score.ncr:
+        return None
+    start = scored_from(response) if spec.after_think else 0
+    if has_marked_answer(response[start:], identity.answer_rule):
+        return None
+    reward = float(trained.compute(score.acc, 0.0, identity.epoch))
+    return None if reward == score.reward else reward

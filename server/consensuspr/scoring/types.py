@@ -31,7 +31,7 @@ E = TypeVar("E", bound=StrEnum)
 DEFAULT_DATASET: Final = "default"
 # Part of every reply's identity.  Raise it with a change of the guard, or of how nodes are reached,
 # that can change an NCR.
-SCORING_VERSION: Final = "2"
+SCORING_VERSION: Final = "3"
 FIRST_SCORING_VERSION: Final = "1"  # of replies and logs that name none
 MAX_LABEL_BYTES: Final = 128  # of the name of a training run, or of a dataset put in service
 SAMPLE_KEY_BYTES: Final = 16
@@ -77,7 +77,7 @@ class Status(StrEnum):
 
 
 class AnswerRule(StrEnum):
-    """How the final answer is found and compared (``docs/reference/answer-rules.md``)."""
+    """How the final answer is found and compared (``docs/concepts/answers.md``)."""
 
     AUTO = "auto"
     DAPO = "dapo"
@@ -323,7 +323,7 @@ class Score:
             None unless spans were asked for.
         message: one sentence where the status is not OK, else empty.
         answer: the answer taken from the response, None if none was found.
-        answer_method: how acc was decided, empty if it was not; ``docs/reference/answer-rules.md``
+        answer_method: how acc was decided, empty if it was not; ``docs/concepts/answers.md``
             lists the methods.
         ncr_raw: NCR before the guard, ``num_matched / num_nodes`` (equation 1 of the paper), or
             the weights of matched nodes as a share of all; None where ncr is.

@@ -105,13 +105,13 @@ class Metrics:
         self._guard_factors = histogram(
             "guard_factor", "Factor of the guard, if it lowered NCR.", _FACTORS
         )
-        self._score_log_lost = counter(
-            "score_log_lost",
+        self._score_log_dropped = counter(
+            "score_log_dropped",
             "Rows and texts missing from the score log: the disk is full or too slow.",
-            "what",
+            "kind",
         )
         for kind in ("rows", "texts"):
-            self._score_log_lost.labels(kind)  # from the start: an alert needs to see it rise
+            self._score_log_dropped.labels(kind)  # from the start: an alert needs to see it rise
         self._cache_counters = (
             counter("matcher_cache_hits", "Matchers found in the cache."),
             counter(
@@ -242,10 +242,10 @@ class Metrics:
         if warning is not None:
             _log.warning("%s", warning)
 
-    def score_log_lost(self, rows: int, texts: int) -> None:
+    def score_log_dropped(self, rows: int, texts: int) -> None:
         """Count rows that the score log lacks, and texts that rows of it lack."""
-        self._score_log_lost.labels("rows").inc(rows)
-        self._score_log_lost.labels("texts").inc(texts)
+        self._score_log_dropped.labels("rows").inc(rows)
+        self._score_log_dropped.labels("texts").inc(texts)
 
     def _bounded(self, label: str, value: str | None) -> str:
         """Return the value of a label; at most a fixed number of different ones."""

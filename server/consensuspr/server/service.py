@@ -222,7 +222,7 @@ class ScoringService:
                 config.score_log,
                 "server",
                 text_bytes=int(config.score_log_bytes),
-                on_loss=metrics.score_log_lost,
+                on_drop=metrics.score_log_dropped,
             )
         self.tracing = None if config.trace_endpoint is None else Tracing(config.trace_endpoint)
         self.metrics = metrics

@@ -170,7 +170,7 @@ def test_a_server_that_rejects_every_sample_ends_the_run(scripted: Any) -> None:
     served = EXPECTED
     scripted.script = lambda number, request, context: scripted.reply(request, digest=served)
     settings = RewardSettings(address=scripted.address, expect_digest=EXPECTED, max_unscorable=0.01)
-    troubles: dict[str, int] = {}
+    events: dict[str, int] = {}
 
     async def work(source: RewardSource) -> list[Exception]:
         nonlocal served
@@ -181,16 +181,16 @@ def test_a_server_that_rejects_every_sample_ends_the_run(scripted: Any) -> None:
             with pytest.raises((DatasetMismatch, TooManyUnscorable)) as failed:
                 await source.score(RIGHT, 0)
             failures.append(failed.value)
-        troubles.update(source.troubles)
+        events.update(source.events)
         return failures
 
     failures = run(settings, work)
     assert [type(failure) for failure in failures] == [DatasetMismatch] * 10 + [TooManyUnscorable]
     last = str(failures[-1])
-    assert "11 refused of 12 samples in this process" in last
+    assert "11 rejected of 12 samples in this process" in last
     assert "the server rejects this run; the last: problem 'ducks'" in last
     assert last.endswith(f"digest {OTHER}, expected {EXPECTED}")
-    assert troubles["refused"] == 11
+    assert events["rejected"] == 11
 
 
 @pytest.mark.parametrize("reaches", [False, True])

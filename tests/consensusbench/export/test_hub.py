@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from tests.commands import Run
     from tests.consensusbench.export.conftest import ExportBench
 
+REPOSITORY = Path(__file__).resolve().parents[3]
+NO_BRACES = str.maketrans("", "", "{}")
 TEST = "data/test-00000-of-00001.parquet"
 
 
@@ -68,33 +71,62 @@ def test_the_library_reads_it(load_dataset: Any, bench: ExportBench) -> None:
     first, second = row["nodes"]
     assert (first["label"], first["support"], first["position"]) == ("sum", 3, 0.25)
     assert (second["is_final"], second["derived"], second["models"]) == (True, [], '["x"]')
-    assert (row["note"], row["tags"]) == ('"kept"', '["a", 1]')
+    assert (row["note"], row["tags"]) == ("kept", '["a", 1]')
     budget = {name: value for name, value in row["budget"].items() if value is not None}
-    assert budget == {"statements": 20, "numbers": 33, "length": 450, "note": '"kept"'}
+    assert budget == {"statements": 20, "numbers": 33, "length": 450, "note": "kept"}
     assert (second["weight"], second["rare"]) == (0.25, second["expressions"][:1])
+
+
+def without_nulls(problem: Problem, *own: str) -> Problem:
+    """Return a problem without null keys, and without these own keys."""
+
+    def kept(extra: dict[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in extra.items() if v is not None and k not in own}
+
+    nodes = tuple(replace(node, extra=kept(node.extra)) for node in problem.nodes)
+    budget_extra = kept(problem.budget_extra)
+    return replace(problem, nodes=nodes, extra=kept(problem.extra), budget_extra=budget_extra)
 
 
 def test_nothing_is_lost_and_scores_stay_the_same(bench: ExportBench) -> None:
     rows = [row | {"split": "test"} for row in rich_rows()]
     bench.export(*rows, by=to_hub)
     path = bench.folder / "problems.jsonl"
-
-    def plain(problem: Problem) -> Problem:
-        """Keys of nodes that are not of the schema are JSON text."""
-        nodes = tuple(replace(node, extra={}) for node in problem.nodes)
-        extra = {key: value for key, value in problem.extra.items() if value is not None}
-        return replace(problem, nodes=nodes, extra=extra, budget_extra={})
-
-    assert list(map(plain, read_problems(bench.out / TEST))) == list(
-        map(plain, read_problems(path))
-    )
+    again = list(map(without_nulls, read_problems(bench.out / TEST)))
+    assert again == list(map(without_nulls, read_problems(path)))
     digest = DatasetIndex.load(path).digest
     assert DatasetIndex.load(bench.out / TEST).digest == digest
     assert digest in (bench.out / "README.md").read_text()
 
 
+@pytest.mark.parametrize("kept", [("p1", "p2", "p3"), ("p3",)])
+@pytest.mark.parametrize("exported", [True, False])
+def test_what_the_library_wrote_is_read_again(
+    exported: bool, kept: tuple[str, ...], load_dataset: Any, bench: ExportBench, run: Run
+) -> None:
+    rows = [row | {"split": "test"} for row in rich_rows()]
+    bench.export(*rows, by=to_hub)
+    source = bench.folder / "problems.jsonl"
+    loaded = (
+        load_dataset(str(bench.out), split="test")
+        if exported
+        else load_dataset("json", data_files=str(source), split="train")
+    )
+    part = bench.folder / "part.parquet"
+    loaded.filter(lambda row: row["problem_id"] in kept).to_parquet(part)
+    own = ("models", "tags")  # lists stay JSON text
+    again = [without_nulls(each, *own) for each in read_problems(part)]
+    expected = [without_nulls(each, *own) for each in read_problems(source)]
+    assert again == [each for each in expected if each.problem_id in kept]
+    code, out, _ = run("validate", part)
+    assert code == 0
+    assert f"{len(kept)} problem" in out
+    assert ": 0 errors" in out
+
+
 def test_the_card_has_a_header_and_a_text(bench: ExportBench) -> None:
-    text = CardText('Nodes: "mine"', "cc-by-4.0", ("en", "zh"))
+    source = "@misc{mine,\n  title = {Sums}\n}"
+    text = CardText('Nodes: "mine"', "cc-by-4.0", ("en", "zh"), source)
     bench.export(*rich_rows(), by=lambda export: export_hub(export, text))
     header, body = card_of(bench.out)
     assert header["license"] == "cc-by-4.0"
@@ -112,6 +144,14 @@ def test_the_card_has_a_header_and_a_text(bench: ExportBench) -> None:
     assert "| arithmetic | train | 1 | 2.00 |" in body
     assert "| **Total** | test | 2 | 2.00 |" in body
     assert "2 of 3 problems record" in body
+    paper, own = re.findall(r"^@misc\{.*?^\}$", body, re.M | re.S)
+    assert own == source
+    cited = (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
+    [title] = re.findall(r"title = \{(.*)\},", paper)
+    assert title.translate(NO_BRACES) in cited
+    [authors] = re.findall(r"author = \{(.*)\},", paper)
+    for family, given in (name.split(", ") for name in authors.split(" and ")):
+        assert f"{{ family-names: {family}, given-names: {given} }}" in cited
 
 
 def test_a_card_of_the_user_is_left_alone(bench: ExportBench) -> None:
@@ -138,3 +178,11 @@ def test_the_command(bench: ExportBench, run: Run) -> None:
     header, body = card_of(bench.out)
     assert (header["license"], header["language"]) == ("mit", ["de"])
     assert "# Mine\n" in body
+
+
+def test_a_citation_that_is_not_bibtex_is_refused(bench: ExportBench, run: Run) -> None:
+    (bench.folder / "sources.bib").write_text("Yan et al., 2026\n")
+    options = ["--format", "hf", "--output", bench.out, "--bibtex", bench.folder / "sources.bib"]
+    code, _, err = run("export", bench.write(problem(1)), *options)
+    assert (code, bench.out.exists()) == (2, False)
+    assert "BibTeX begins with an entry such as @article{…}, got 'Yan et al., 2026'" in err

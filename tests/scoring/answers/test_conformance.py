@@ -11,7 +11,7 @@ import pytest
 
 from consensuspr.scoring.answers import AnswerVerifier
 
-# docs/reference/answer-rules.md explains each.
+# A box before the end holds another number than the last sentence: here the last box is the answer.
 KNOWN_DISAGREEMENTS = {"answer-074"}
 
 

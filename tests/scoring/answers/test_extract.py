@@ -39,6 +39,8 @@ AUTO = [
     ("The final answer is 12,000,023. I hope it is correct.", "12,000,023"),
     ("The answer is 42 apples, because 40 + 2 = 42", "42"), ("The answer is $3$ and $4$.", "3,4"),
     ("the answer is $28$ %", "28%"), ("A: 45", "45"), ("Q: how many?\nA: 45 apples.", "45 apples"),
+    ("The answer is x = 5, because 2x = 10.", "x = 5"), ("Answer: n is 5 since 10/2 = 5", "5"),
+    ("The answer is x = 5 (because 2x = 10).", "x = 5"),
     ("**A:** 45", "45"), ("Answer: Evelyn, because she ran far", "Evelyn"),
     ("FINAL ANSWER:\n<answer>\n236\n</answer>", "236"),
     ("<think>…</think><answer>236</answer>", "236"),

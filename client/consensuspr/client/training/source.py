@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 # A server that rejects the request itself will do so again.
 AWAY = (Unavailable, Overloaded, DeadlineExceeded)
 _REFUSALS = (InvalidRequest, DatasetMismatch, AccessDenied, IncompatibleServer)
-_REFUSED = "refused"
+_REJECTED = "rejected"
 
 # Between two rounds of waiting; each round retries with its own pauses.
 _PAUSE_S = 0.5
@@ -97,11 +97,20 @@ Scored: TypeAlias = tuple[Score, Identity, str]
 
 
 class UnscorableSample(ConsensusPRError):
-    """A sample has no reward, for a reason that will not go away."""
+    """A sample has no reward, for a reason that will not go away.
 
-    def __init__(self, status: Status, message: str) -> None:
-        self.status = status
+    Attributes:
+        score: what is known of it.
+    """
+
+    def __init__(self, score: Score, message: str) -> None:
+        self.score = score
         super().__init__(message)
+
+    @property
+    def status(self) -> Status:
+        """Why it has none."""
+        return self.score.status
 
 
 class TooManyUnscorable(ConsensusPRError):
@@ -292,8 +301,8 @@ class RewardSource:
             unknown = await self._is_unknown(rollout, score, identity, options)
         except _REFUSALS as error:
             sentence = f"problem {rollout.problem_id!r}: {error}"
-            self._events.report(_REFUSED, f"{sentence}; the sample fails")
-            self._check_misfits(_REFUSED, sentence)
+            self._events.report(_REJECTED, f"{sentence}; the sample fails")
+            self._check_misfits(_REJECTED, sentence)
             raise
         final_score = None
         try:
@@ -309,12 +318,12 @@ class RewardSource:
         return ScoredSample(reward, score, epoch, scored_by, unanswered, rollout.problem_id)
 
     @property
-    def troubles(self) -> Mapping[str, int]:
-        """Numbers of troubles so far, by kind; also the losses of the score log."""
+    def events(self) -> Mapping[str, int]:
+        """Numbers of logged events so far, by kind; also what the score log dropped."""
         log = self._log
-        lost = (0, 0) if log is None else (log.lost_rows, log.lost_texts)
-        names = ("score log lost rows", "score log lost texts")
-        return self._events.counts | {name: n for name, n in zip(names, lost, strict=True) if n}
+        dropped = (0, 0) if log is None else (log.dropped_rows, log.dropped_texts)
+        names = ("score log dropped rows", "score log dropped texts")
+        return self._events.counts | {name: n for name, n in zip(names, dropped, strict=True) if n}
 
     async def close(self) -> None:
         """Close the channel and stop local scoring.  May be called twice."""
@@ -349,7 +358,7 @@ class RewardSource:
         if unknown or (instead == "raise" and why in MISFITS):
             self._check_misfits(str(why), sentence)
         if isinstance(instead, str):
-            raise UnscorableSample(score.status, sentence)
+            raise UnscorableSample(score, sentence)
         return instead
 
     async def _is_unknown(
@@ -408,7 +417,7 @@ class RewardSource:
             counts = ", ".join(f"{count} {name}" for name, count in self._misfits.items())
             cause = (
                 "the server rejects this run"
-                if why == _REFUSED
+                if why == _REJECTED
                 else "the server's dataset is not the one of the training files"
             )
             raise TooManyUnscorable(
@@ -434,11 +443,11 @@ class RewardSource:
                     " cut off too early",
                 )
         earned = score.num_matched > 0 or bool(score.acc)
-        if score.num_nodes and self._never("nothing earned", earned, MIN_UNEARNED):
+        if score.num_nodes and self._never("nothing reached", earned, MIN_UNEARNED):
             text = rollout.response
             start = (text if isinstance(text, str) else text[:400].decode(errors="replace"))[:100]
             self._events.report(
-                "nothing earned",
+                "nothing reached",
                 f"none of the first {MIN_UNEARNED} responses to problems with nodes reaches a node"
                 " or the answer: is this the dataset of these prompts, and the tokenizer the"
                 f" policy's? The last, to problem {rollout.problem_id!r}, begins {start!r}",
@@ -492,7 +501,7 @@ class RewardSource:
                 raise Overloaded(
                     f"problem {rollout.problem_id!r}: the answer check was too busy, {asked} times"
                 )
-            self._events.report("asked again", f"{_explained(rollout, score)}; it is asked again")
+            self._events.report("retry", f"{_explained(rollout, score)}; retrying")
             pause_s = _AGAIN_PAUSES_S[min(asked, len(_AGAIN_PAUSES_S)) - 1]
             await asyncio.sleep(random.uniform(pause_s / 2, pause_s))
         raise AssertionError("counting does not end")
@@ -525,7 +534,7 @@ class RewardSource:
             try:
                 score, identity = await client.score_one_with(rollout, options, timeout_s=limit_s)
             except AWAY as error:
-                self._events.report("server away", f"{error}; {self._what_next()}")
+                self._events.report("server unavailable", f"{error}; {self._what_next()}")
                 if self._fallback is not None:
                     if self._watch is None:
                         self._watch = asyncio.get_running_loop().create_task(
@@ -545,7 +554,7 @@ class RewardSource:
     def _report_silence(self) -> None:
         if time.monotonic() - self._last_reply >= _SILENCE_S:
             self._events.report(
-                "server away",
+                "server unavailable",
                 f"no score from the server at {self.settings.address} for {_SILENCE_S:g} s",
             )
 
@@ -601,7 +610,7 @@ class RewardSource:
             loaded = self._fallback.loaded_digest
             if loaded not in (None, digest):
                 self._events.report(
-                    "unequal data",
+                    "dataset mismatch",
                     f"samples were scored in this process from {self.settings.dataset_path}"
                     f" ({loaded}), which is not the server's dataset ({digest})",
                 )

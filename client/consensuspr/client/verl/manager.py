@@ -141,31 +141,31 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         return {"reward_score": reward, "reward_extra_info": fields}
 
     def _note_soon(self) -> None:
-        """Note new troubles and failures for the trainer, at most once a second."""
-        if self._in_worker and self._noting is None and self._num_troubles() != self._noted:
+        """Note new events and failures for the trainer, at most once a second."""
+        if self._in_worker and self._noting is None and self._num_events() != self._noted:
             loop = asyncio.get_running_loop()
             self._noting = loop.call_later(_BETWEEN_NOTES_S, self._note)
 
-    def _troubles(self) -> dict[str, int]:
-        return {} if self._source is None else dict(self._source.troubles)
+    def _events(self) -> dict[str, int]:
+        return {} if self._source is None else dict(self._source.events)
 
-    def _num_troubles(self) -> tuple[int, int]:
-        return sum(self._troubles().values()), self._failed
+    def _num_events(self) -> tuple[int, int]:
+        return sum(self._events().values()), self._failed
 
     def _note(self) -> None:
-        self._noting, self._noted = None, self._num_troubles()
+        self._noting, self._noted = None, self._num_events()
         # In a thread: it asks Ray, and no sample may wait for that.
         asyncio.get_running_loop().run_in_executor(
             None,
             _leave_note,
-            self._troubles(),
+            self._events(),
             self._failed,
             self._last_failure,
         )
 
 
-def _leave_note(troubles: dict[str, int], failed: int, last_failure: str) -> None:
+def _leave_note(events: dict[str, int], failed: int, last_failure: str) -> None:
     try:
-        note_worker(troubles, failed, last_failure)
+        note_worker(events, failed, last_failure)
     except Exception:  # whatever Ray raises; the next note holds all that this one does
         logger.exception("cannot report the failures of this reward worker to the trainer")

@@ -117,15 +117,15 @@ def _terminate(pid: int) -> None:
     os.kill(pid, signal.SIGTERM)
 
 
-def note_worker(troubles: Mapping[str, int], failed: int, last: str) -> None:
+def note_worker(events: Mapping[str, int], failed: int, last: str) -> None:
     """Note what went wrong in this reward worker so far, for the trainer and the driver.
 
     Args:
-        troubles: by kind.
+        events: by kind.
         failed: samples without a reward.
         last: why the last of them has none.
     """
-    facts = {"time": time.time(), "troubles": dict(troubles), "failed": failed, "last": last}
+    facts = {"time": time.time(), "events": dict(events), "failed": failed, "last": last}
     note(f"{_WORKER}{actor_name()}", json.dumps(facts))
 
 

@@ -4,7 +4,7 @@
 verl's own trainer of that mode, with four additions:
 
 *   the figures of a step's samples (:mod:`consensuspr.client.training.figures`) go into its
-    metrics, with the number of lost samples and what went wrong in the reward workers;
+    metrics, with the number of missing samples and the events of the reward workers;
 *   ``trainer.rollout_data_dir`` dumps have the figures of each sample;
 *   the agent loops pass the reward the mask of the policy's tokens
     (:mod:`consensuspr.client.verl.agent_loop`), unless another manager of them is named;
@@ -59,7 +59,7 @@ class Figures:
             if not agent.get("agent_loop_manager_class"):
                 agent.agent_loop_manager_class = AGENT_LOOPS
         self._watch = StepWatch()
-        self._troubles: Counter[str] = Counter()
+        self._events: Counter[str] = Counter()
         self._dumped: dict[str, dict[str, Any]] = {}
         super().__init__(config)  # type: ignore[call-arg]
 
@@ -80,17 +80,17 @@ class Figures:
         if warning is not None:
             logger.warning("step %d: %s", global_steps, warning)
         wanted = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
-        metrics[f"{METRICS}/lost"] = max(0, wanted - len(rollouts))
-        for kind, count in self._new_troubles().items():
-            metrics[f"{METRICS}/trouble/{kind.replace(' ', '_')}"] = count
+        metrics[f"{METRICS}/missing"] = max(0, wanted - len(rollouts))
+        for kind, count in self._new_events().items():
+            metrics[f"{METRICS}/events/{kind.replace(' ', '_')}"] = count
 
-    def _new_troubles(self) -> Counter[str]:
-        """Return the troubles in the reward workers since the last step, by kind."""
+    def _new_events(self) -> Counter[str]:
+        """Return the events in the reward workers since the last step, by kind."""
         so_far: Counter[str] = Counter()
         for worker in worker_notes():
-            so_far.update(worker["troubles"])
-        new = so_far - self._troubles
-        self._troubles = so_far
+            so_far.update(worker["events"])
+        new = so_far - self._events
+        self._events = so_far
         return new
 
     def _log_rollout_data(self, batch: Any, timing_raw: Any, rollout_data_dir: str) -> None:

@@ -501,7 +501,19 @@ cdef uint64_t solved_key(
     cdef int point
     for point in range(POINTS):
         key = combine(key, names[point])
-    return never_zero(combine(key, value_hash(value, negative)))
+    key = never_zero(combine(key, value_hash(value, negative)))
+    if is_worked_out(value):
+        return key
+    return never_zero(combine(combine(mixed(KIND_SOLVED), key), value.operands))
+
+
+cdef bint is_worked_out(const AlgebraSide* side) noexcept nogil:
+    """Tell whether a closed side shows its value: x = 12/2 does not reach x = 6."""
+    cdef const Step* last = &side.steps[side.num_steps - 1]
+    if last.known and last.den == 1:
+        return side.num_steps - is_negative(side) == 1
+    # A mixed number is written with three numbers: 2 1/2.
+    return not last.known or side.numbers <= 3
 
 
 cdef uint64_t values_key(uint64_t count, uint64_t total) noexcept nogil:
@@ -1679,7 +1691,7 @@ def read_expression_facts(text):
 
 
 def states_equation(text) -> bool:
-    """Tell whether a text states an equation, or anything else that could reach a node."""
+    """Return whether a text states an equation, or anything else that could reach a node."""
     return any(run.facts for run in read_expression_facts(text)[1])
 
 

@@ -10,6 +10,7 @@ from consensuspr.core.patterns import encode
 
 
 def count_phrases(text, Py_ssize_t limit):
+    """Return how many different phrases a text has, at most ``limit``; case is ignored."""
     cdef bytes data = text if isinstance(text, bytes) else encode(text)
     cdef const uint8_t* raw = data
     cdef Py_ssize_t length = len(data)
@@ -85,6 +86,13 @@ cdef struct Reading:
 
 
 def count_fields(bytes message not None, bytes table not None, Py_ssize_t limit):
+    """Return how many fields a protobuf message has, inner messages included.
+
+    Counting stops at ``limit + 1``, and at bytes that are not a message.
+
+    Raises:
+        ValueError: ``table`` is malformed.
+    """
     cdef Reading reading
     cdef const uint8_t* kinds = table
     cdef Py_ssize_t size = len(table), at

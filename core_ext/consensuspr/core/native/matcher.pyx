@@ -138,8 +138,8 @@ cdef class Matcher:
     Args:
         nodes: one list of expressions per node.
         expand: search for derived equal forms of the expressions as well.
-        statements: reach a node also by a true statement with its value and its operands
-            (``docs/concepts/statements.md``); without it, matching is the paper's own.
+        statements: reach a node also by a true statement with its value and its operands;
+            without it, matching is the paper's own.
         derived: further expressions of each node, equal forms that are stored; one list per node.
         code: when a statement in code reaches a node: "written" if its result is written in the
             text as a number too, "computed" always.
@@ -346,7 +346,7 @@ cdef class Matcher:
         )
 
     def match(self, text) -> list[bool]:
-        """Tell for each node whether ``text`` (str or bytes) reaches it."""
+        """Return for each node whether ``text`` reaches it."""
         return match_batch([self], [text], 1, counts=self._statements).matched(0).tolist()
 
     def spans(
@@ -854,13 +854,13 @@ def match_batch(
     counted.
 
     Args:
-        matchers: n matchers; the same one may stand there many times.
+        matchers: n matchers; one may occur many times.
         texts: n texts, str or bytes.
         threads: threads to use at most; 0 for one per core.  The GIL is released.
         statements: whether true statements reach nodes, for matchers that have the channel.
         counts: whether to count distinct values and numbers, which the guard asks for.
-        deadline: :func:`time.monotonic` value after which to stop; looked at every some tens of
-            kilobytes where a text has blank lines, and before each text.
+        deadline: :func:`time.monotonic` value after which to stop; checked before each text
+            and, if it has blank lines, every some tens of kilobytes.
         code: "written" or "computed", as for :class:`Matcher`; None for each matcher's own.
 
     Returns:

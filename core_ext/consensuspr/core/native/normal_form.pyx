@@ -341,7 +341,7 @@ cdef int class_before(const uint8_t* data, Py_ssize_t at) noexcept nogil:
 
 
 def normalize(text) -> str:
-    """Return the normal form of ``text``, str or bytes, as a str (docs/reference/matching.md)."""
+    """Return the normal form of ``text`` as a str."""
     cdef bytes data = encode(text)
     cdef Py_ssize_t length = len(data)
     cdef const uint8_t* raw = data

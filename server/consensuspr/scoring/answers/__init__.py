@@ -3,7 +3,7 @@
 Two strings in, a verdict out; nothing here knows problems, nodes or RPC.  Nearly all
 answers are decided in microseconds (:mod:`.compare`); the rest goes to math-verify in
 processes that are killed when their budget is spent (:mod:`.pool`).  The rules are in
-``docs/reference/answer-rules.md``.  Names resolve on first use: an answer process must not load
+``docs/concepts/answers.md``.  Names resolve on first use: an answer process must not load
 the verifier, the core and numpy.
 """
 

@@ -4,7 +4,7 @@ A :class:`Form` is the canonical spelling of an answer with its structure: a num
 set or list, an equation, or opaque.  :mod:`consensuspr.core.expressions` reads numbers, letters,
 roots and pi.  Intervals, their unions and inequalities in one letter are a :class:`Region`.
 :func:`compare` decides only what is certain, and the rest (None) is a case for math-verify.  Where
-both would decide, they agree, except in the places that ``docs/reference/answer-rules.md`` lists.
+both would decide, they agree, except in the places that ``docs/concepts/answers.md`` lists.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ class AnswerSource(StrEnum):
 
     BOXED = "boxed"
     HASH = "hash"
-    MARKER = "marker"
+    MARKER = "marker"  # Answer:
+    PHRASE = "phrase"  # "answer is"
     BARE = "bare"
     PROSE = "prose"
 
@@ -51,6 +52,7 @@ _MARK = re.compile(
     r"|(?i:nswers?)(?:(?<=(?i:<answer))>|\s*+(?:\*\*|__|\}|_)?\s*+(?:[:：]|(?i:is|are)\b\s*:?)))"
     r"|答案[ \t*]{0,8}(?:[:：]|[是为](?:[ \t*]{0,8}[:：])?)"
 )
+_WORDS_ALONE = re.compile(r"[^\d\\]*[^\W\d_]{2}[^\d\\]*")
 _MATHEMATICAL = re.compile(r"[0-9\\=<>{}()\[\]]")
 _ADJACENT = re.compile(
     r"(?:[\s$,;.&~]|\\[()\[\],;!: ]|\\q?quad\b|\band\b|\bor\b"
@@ -235,7 +237,8 @@ def _after_marker(tail: str) -> Extracted | None:
     """Take the last marker that announces something.
 
     "The answer is" of prose also announces what is no answer ("the answer is clear"): there
-    an earlier one that announces something mathematical counts.  "Answer:" always counts.
+    an earlier one that announces something mathematical counts.  "Answer:" always counts, also
+    with words alone behind it: "Answer: I do not know" is not the number before it.
     """
     fallback = None
     for mark in reversed(list(_MARK.finditer(tail))):
@@ -245,14 +248,18 @@ def _after_marker(tail: str) -> Extracted | None:
             or (mark[0][0] == "A" and tail[: mark.start()].rstrip(" \t*")[-1:] in ("", "\n", ">"))
         ):
             continue
-        answer = leading_answer(tail[mark.end() :], strict=False)
+        behind = tail[mark.end() :]
+        answer = leading_answer(behind, strict=False)
+        formal = mark[0].rstrip()[-1] in ":：" and fallback is None
+        if answer is None and formal and _WORDS_ALONE.fullmatch(behind):
+            answer = behind
         if answer is None:
             continue
-        formal = mark[0].rstrip()[-1] in ":：" and fallback is None
+        source = AnswerSource.MARKER if formal else AnswerSource.PHRASE
         if formal or len(answer) == 1 or _MATHEMATICAL.search(answer):
-            return _found(answer, AnswerSource.MARKER)
+            return _found(answer, source)
         fallback = fallback or answer
-    return None if fallback is None else _found(fallback, AnswerSource.MARKER)
+    return None if fallback is None else _found(fallback, AnswerSource.PHRASE)
 
 
 # Answers inside running text of at most a few hundred characters.
@@ -326,6 +333,8 @@ _JOINING = frozenset(
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|\n|<\||</|[。，；！？]")
 _IDEOGRAPH = re.compile("[\u4e00-\u9fff]")
 _CLAUSE_END = re.compile(r"[,;:(]| because | since | as ")
+# What a reason states is not the answer: x = 5, because 2x = 10.
+_REASON = re.compile(r"[\s,(]*+\b(?:because|since)\b")
 # "I hope the answer is correct" announces nothing.
 _NO_ANSWERS = frozenset(["correct", "right", "wrong", "as follows", "the following", "not", "in"])
 _CONNECTOR = re.compile(r"\s*(?:,?\s*(?:and|or)\b|,|;)\s*")
@@ -382,6 +391,9 @@ def leading_answer(text: str, *, strict: bool) -> str | None:
     number = _FRACTION.match(sentence) or _NUMBER.match(sentence)
     if number is not None:
         return number[0]
+    said, *reason = _REASON.split(sentence, maxsplit=1)
+    if reason and answer_in_prose(said):
+        return leading_answer(said, strict=strict)
     if strict:
         return None
     clause = _CLAUSE_END.split(sentence, maxsplit=1)[0]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # Part of every reply's identity: a change of extraction or comparison that can change a
 # verdict changes this.
-ANSWER_VERSION = "3"
+ANSWER_VERSION = "4"
 
 _EXTRACTORS = {"auto": extract_auto, "boxed": extract_boxed, "gsm8k": extract_gsm8k}
 _RULES = (*_EXTRACTORS, "dapo")
@@ -281,7 +281,7 @@ def _number_meant(found: Extracted, response: str) -> str | None:
     """Return the number that a marked answer in words means, where a number is asked for."""
     if found.source in (AnswerSource.BOXED, AnswerSource.HASH):
         return only_number(found.answer)
-    if found.source is AnswerSource.MARKER and form_of(found.answer).words is not None:
+    if found.source is AnswerSource.PHRASE and form_of(found.answer).words is not None:
         # "The answer is as expected" announces nothing; the last number is the answer.
         return answer_in_prose(response[-TAIL_CHARS:])
     return None

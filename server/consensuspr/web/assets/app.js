@@ -162,7 +162,7 @@ async function poll() {
     if (state && !document.hidden) {
       const fresh = await source.get("state");
       // A server that was gone may be another one.
-      const back = document.body.classList.contains("lost");
+      const back = document.body.classList.contains("disconnected");
       const changed = back || fresh.revision !== state.revision;
       const first = state.runs.every((run) => !run.samples);
       state = fresh;
@@ -172,11 +172,11 @@ async function poll() {
         else if (view.update) await view.update(fresh);
       }
       if (back && !view) await show({ quiet: true });
-      document.body.classList.remove("lost");
+      document.body.classList.remove("disconnected");
     }
   } catch (error) {
     if (error.status === 0) {
-      document.body.classList.add("lost");
+      document.body.classList.add("disconnected");
       document.getElementById("reading").textContent = "the server does not answer";
     } else report(error);
   }

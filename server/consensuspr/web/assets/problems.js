@@ -132,7 +132,7 @@ function nodeTable(nodes, { run, id, right, wrong, dataset, get }, { keep, data 
   const says = (node) => {
     const remark = judgement(node, right, wrong);
     return [words.cell(node), remark ? h("span.badge.warn", remark) : null,
-      node.expressions.length ? wordings(node.expressions, format.count(node.expressions.length, "wording")) : null];
+      node.expressions.length ? wordings(node.expressions, format.count(node.expressions.length, "expression")) : null];
   };
   return table({
     label: `Nodes of ${id}`, look: "node-table", rows: nodes, data,

@@ -44,8 +44,8 @@ function textOf(sample, handlers) {
 function nodeItem(node, onshow) {
   const { matched, channel, number } = node;
   const unmatched = node.expressions.filter((text) => text !== node.expression);
-  const words = matched ? format.count(unmatched.length, "other wording")
-    : `none of ${format.count(unmatched.length, "wording")} found`;
+  const words = matched ? format.count(unmatched.length, "other expression")
+    : `none of ${format.count(unmatched.length, "expression")} found`;
   return h("li", { class: matched ? "node" : "node missed", id: `node-${number + 1}` },
     matched ? h("button", {
       type: "button", class: `number ${channel}`, onclick: () => onshow(number),

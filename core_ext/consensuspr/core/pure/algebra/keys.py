@@ -66,6 +66,10 @@ def _differences(left: Sequence[Ratio], right: Sequence[Ratio]) -> tuple[list[in
     return tops, [b * d % PRIME for (_, b), (_, d) in zip(left, right, strict=True)]
 
 
+# A mixed number is written with three numbers: 2 1/2.
+_MIXED_NUMBER = 3
+
+
 def equation_of(left: Side, right: Side) -> KeyedEquation | None:
     """Return the equation of two sides; None if it says nothing."""
     if left.is_closed and right.is_closed:
@@ -124,7 +128,16 @@ def solved_key(name: Side, value: Side) -> int:
     names = [quotient(ratio) for ratio in name.values]
     if negative:
         names = [-one % PRIME for one in names]
-    return combined(FactKind.SOLVED, (*names, _value_hash(value, negative)))
+    key = combined(FactKind.SOLVED, (*names, _value_hash(value, negative)))
+    return key if _is_worked_out(value) else combined(FactKind.SOLVED, (key, value.operands))
+
+
+def _is_worked_out(side: Side) -> bool:
+    """Tell whether a closed side shows its value: x = 12/2 does not reach x = 6."""
+    exact = side.exact[-1]
+    if exact is not None and exact.denominator == 1:
+        return len(side.code) - is_negative(side.code) == 1
+    return exact is None or side.numbers <= _MIXED_NUMBER
 
 
 def values_key(keys: Sequence[int]) -> int:
