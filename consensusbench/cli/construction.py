@@ -198,7 +198,7 @@ def build(
     problems: ProblemsPath = None,
     audit: AuditPath = None,
     candidates: Annotated[
-        Path | None, more_option("FILE", "Also write the candidates, as consensusbench extract does.")
+        Path | None, more_option("FILE", "Also write the candidates, as `extract` does.")
     ] = None,
     budgets: Annotated[
         Path | None,
