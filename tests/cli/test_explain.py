@@ -220,6 +220,8 @@ def test_of_a_step_with_validation_one_split_can_be_asked_for(
     assert re.findall(r"step 4, split (.+), problem p1", both) == ["test", "train"]
     best = run("explain", tmp_path, "--best", "1").out
     assert re.findall(r"step 4, split (.+), problem p1", best) == ["train"]
+    wrong = run("explain", tmp_path, "--wrong", "--best", "9").out
+    assert re.findall(r"step 4, split (.+), problem p1", wrong) == ["test"]
     assert "not both" in run("explain", tmp_path, "--best", "1", "--worst", "1").err
     train = run("explain", tmp_path, "--step", "4", "--split", "train", "--worst", "9").out
     assert re.findall(r"split (.+), problem", train) == ["train"]
