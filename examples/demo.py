@@ -24,15 +24,15 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.table import Table
 
-from consensuspr.cli.explain import print_explanation
 from consensuspr.client import RewardClient, RewardSpec
 from consensuspr.console import load_core, make_console
 from consensuspr.data import Row, read_rollouts
 from consensuspr.scoring import Score, rollout_from_row
+from consensuspr.scoring.explained import print_explanation
 
 SAMPLE = Path(__file__).resolve().parent / "sample"
 # The score log of the demo.
-RUN = SAMPLE.parents[1] / "build" / "demo"
+RUN = SAMPLE.parents[1] / "out" / "demo"
 
 # Short, and wrong in its last step alone.
 EXPLAINED = "sample-algebra-007-r4"
@@ -60,7 +60,7 @@ Next, with .venv/bin on the path:
 
   # Look at the scores above in a browser
   pip install ".[web]"
-  consensuspr watch build/demo --dataset examples/sample/dataset.jsonl"""
+  consensuspr watch out/demo --dataset examples/sample/dataset.jsonl"""
 
 
 def table_by(column: str, title: str, rows: list[Row], scores: list[Score]) -> Table:
@@ -98,7 +98,7 @@ def explain(console: Console, client: RewardClient, rows: list[Row]) -> None:
     explanation = client.explain(rollout_from_row(row), reward=REWARD)
     title = f"{row['rollout_id']} ({row['case'].replace('_', ' ')})"
     expected = row.get("ground_truth")
-    print_explanation(console, explanation, row["response"], title=title, expected=expected)
+    print_explanation(console, explanation, title=title, expected=expected)
 
 
 def show(console: Console, client: RewardClient, rows: list[Row]) -> None:

@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "console": BASE | {"core"},
     "core": BASE,
     "data": BASE,
-    "scoring": BASE | {"settings", "core", "data"},
+    "scoring": BASE | {"console", "settings", "core", "data"},
     "wire": BASE | {"v1", "core", "scoring"},
     "score_log": BASE | {"console", "core", "data", "scoring", "wire"},
     "server": BASE | set("score_log settings credentials v1 wire core data scoring".split()),

@@ -198,7 +198,7 @@ def build(
     problems: ProblemsPath = None,
     audit: AuditPath = None,
     candidates: Annotated[
-        Path | None, more_option("FILE", "File for the candidates, as of consensusbench extract.")
+        Path | None, more_option("FILE", "Also write the candidates, as `extract` does.")
     ] = None,
     budgets: Annotated[
         Path | None,
@@ -218,7 +218,8 @@ def build(
 
     Compares the correct rollouts of each problem. Conclusions that several of them reach become its
     nodes. Each problem also gets a budget for the guard: 1.5 times the most that a correct rollout
-    states. If a problem has wrong rollouts, its nodes get weights for `--ncr weighted`.
+    states, at least 4 results of calculations and 2 more per node, and 12 numbers and 3 more per
+    node. If a problem has wrong rollouts, its nodes get weights for `--ncr weighted`.
 
     Rollouts of several models give better nodes. If the command stops, run it again: it goes on
     where it stopped. See the page "Build nodes".

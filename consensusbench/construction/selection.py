@@ -35,7 +35,7 @@ class SelectionSettings:
         rollouts_per_problem: correct rollouts of a problem to compare, over all models (the
             paper's N); at most 64 MiB of text.
         min_rollouts: correct rollouts that a problem must have (the paper's N_min).
-        min_steps: steps of a training run in which a problem must be solved.
+        min_steps: training steps that must solve a problem, if the rollouts are of a run.
         seed: seed of the choice of rollouts.
         trust_labels: use the column ``correct`` instead of checking the answers.
         answer_rule: rule that finds the final answer.  Default: the problem's rule, else

@@ -77,7 +77,7 @@ _BORROWS_WORDS: Final = ("cheat", "already ", "provided ", "execute ", "```p")
 
 # A row with these columns is taken as scored.
 SCORE_COLUMNS: Final = ("acc", "ncr", "matched", "status")
-_OUTPUT_TYPES: Final = SCORED_TYPES | {"answer": "string", "answer_method": "string"}
+_OUTPUT_TYPES: Final = SCORED_TYPES | {"answer_method": "string"}
 _SPANS_TYPE: Final = {"spans": "list<list<int64>>"}
 
 _LOOKED_AT_NODES: Final = frozenset((Status.OK, Status.ANSWER_UNDECIDED, Status.NO_GROUND_TRUTH))

@@ -107,6 +107,8 @@ def count_progress(
     with progress:
         task = progress.add_task(work, total=total)
         yield lambda done: progress.update(task, completed=done)
+        if total is None:
+            progress.update(task, total=progress.tasks[task].completed)
 
 
 # Shows the progress of long work, as ``count_progress`` does.

@@ -31,7 +31,9 @@ Every gRPC code that the server can send maps to exactly one leaf (``client/…/
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Sequence
+import difflib
+import os
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Self
 
 # Of the bad rows of a file, those that a message lists.
@@ -177,3 +179,23 @@ class IncompatibleServer(RewardServiceError):
 
 class ServerFault(RewardServiceError):
     """The server failed for a reason of its own."""
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return the end of a message on an unknown word: the known one that is nearly it, if any.
+
+    Args:
+        otherwise: returned if no known word is near.
+    """
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else otherwise
+
+
+def no_such_path(path: str | os.PathLike[str]) -> str:
+    """Return the message on a path that does not exist, with a name in its folder that is near."""
+    folder, name = os.path.split(os.fspath(path))
+    try:
+        names = os.listdir(folder or ".")
+    except OSError:
+        names = []
+    return f"{os.fspath(path)}: no such file or directory{did_you_mean(name, names)}"

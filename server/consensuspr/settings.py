@@ -38,7 +38,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined, to_jsonable_python
 
-from consensuspr.errors import InputError
+from consensuspr.errors import InputError, did_you_mean
 
 # An environment variable that is so similar to a setting's is a misspelling.
 _NEAR = 0.8
@@ -266,9 +266,8 @@ def _from_environment(
 
 def _check_known(name: str, known: Mapping[str, Setting], source: str) -> None:
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known settings: {', '.join(known)}"
-        raise InputError(f"unknown setting {name!r} in {source}; {hint}")
+        hint = did_you_mean(name, known, f"; known settings: {', '.join(known)}")
+        raise InputError(f"unknown setting {name!r} in {source}{hint}")
 
 
 def _one_sentence(error: ValidationError, values: _Values) -> str:

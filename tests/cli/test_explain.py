@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from consensuspr.cli.explain import mark_hits
+from consensuspr.client import LocalClient
 from consensuspr.score_log import ScoreLog, keep_dataset
-from consensuspr.scoring import AnswerVerifier, DatasetIndex, Scorer
+from consensuspr.scoring import AnswerVerifier, DatasetIndex, Scorer, rollout_from_row
+from consensuspr.scoring.explained import mark_hits
 from consensuspr.scoring.marks import Mark
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import Rollout, Sample, ScoreOptions
@@ -78,17 +79,23 @@ TRAINED = "In training the reward would be 0.000: the response has no marked ans
         ("24*115=2760", "2+7=9, in all $2{,}760$ boxes", HINT.format("2760"), True),
         ("24*115=2760 L", "2+7=9, in all 2,760. Answer: 9", HINT.format("2760"), False),
         ("24*115=2760", "2+7=9, in all 12760 and 276.0", "", True),
+        ("24*115=2760", "2+7=9, x_{2760}, x^2760, 2760x and x2760", "", True),
+        ("24/4=6", "2+7=9, 24 : 4 = 6", " (24:4 occurs, but ':' is not read as division)", True),
+        ("h=2", "2+7=9, the square of $2$", " (the value 2 occurs, but not as h)", True),
+        ("16*2=32", "2+7=9, 32 / 5", HINT.format("32"), True),
+        ("h=2", "2+7=9, 2 / 5 and 7 * 2", "", True),  # operands of one digit
+        ("h=1", "1. 2+7=9", "", True),  # the number of a list
+        ("24*115=8", "2+7=9, 8 as given", "", True),
+        ("(x+6)(x-2)=7", "2+7=9, 7 cows", "", True),
         (r"\frac{3}{8}=\frac{9}{24}", "2+7=9", "", True),
-        ("b=9", "2+7=9", "", True),
     ],
 )
 def test_a_value_in_prose_and_a_missing_mark_are_explained(
     run: Run, tmp_path: Path, expression: str, response: str, hint: str, trained: bool
 ) -> None:
     nodes = [{"label": "a", "expressions": texts} for texts in ([expression], ["2+7=9"])]
-    dataset = write_rows(
-        tmp_path / "d.jsonl", [{"problem_id": "p", "ground_truth": "1", "nodes": nodes}]
-    )
+    problem = {"problem_id": "p", "problem": "8 pens", "ground_truth": "1", "nodes": nodes}
+    dataset = write_rows(tmp_path / "d.jsonl", [problem])
     rollouts = write_rows(tmp_path / "r.jsonl", [{"problem_id": "p", "response": response}])
     out = run("explain", rollouts, "--dataset", dataset).out
     assert f"not found: {expression}{hint}\n" in re.sub(" +\n", "\n", out)
@@ -159,6 +166,7 @@ def test_an_unscorable_rollout_has_a_reason(
         (["--problem", "p1", "--worst", "2"], ["wrong", "right"]),
         (["--best", "9"], ["right", "no-source", "hostile", "wrong", "bare", "lost"]),
         (["--problem", "p1", "--best", "1"], ["right"]),
+        (["--wrong", "--best", "9"], ["no-source", "hostile", "wrong"]),
     ],
 )
 def test_the_worst_or_best_of_a_file_of_rollouts(
@@ -167,6 +175,9 @@ def test_the_worst_or_best_of_a_file_of_rollouts(
     done = run("explain", rollouts, "--dataset", problems, *asked)
     assert done.code == 0, done.err
     assert re.findall(r"^(.+), problem p\w+$", done.out, re.M) == titles
+    assert ("\n1 of " in done.out) is (
+        titles in (["bare"], ["right"]) or asked == ["--problem", "p1"]
+    )
 
 
 def test_json_names_the_samples_alike(
@@ -209,6 +220,8 @@ def test_of_a_step_with_validation_one_split_can_be_asked_for(
     assert re.findall(r"step 4, split (.+), problem p1", both) == ["test", "train"]
     best = run("explain", tmp_path, "--best", "1").out
     assert re.findall(r"step 4, split (.+), problem p1", best) == ["train"]
+    wrong = run("explain", tmp_path, "--wrong", "--best", "9").out
+    assert re.findall(r"step 4, split (.+), problem p1", wrong) == ["test"]
     assert "not both" in run("explain", tmp_path, "--best", "1", "--worst", "1").err
     train = run("explain", tmp_path, "--step", "4", "--split", "train", "--worst", "9").out
     assert re.findall(r"split (.+), problem", train) == ["train"]
@@ -238,11 +251,26 @@ def test_a_server_explains_the_same(run: Run, server: RunningServer, rollouts: P
     assert (there.code, there.out) == (0, here.out)
 
 
+def test_an_explanation_is_printed_in_python_as_by_the_command(
+    run: Run, problems: Path, rollouts: Path
+) -> None:
+    rows = [json.loads(line) for line in rollouts.read_text().splitlines()]
+    row = next(row for row in rows if row.get("rollout_id") == "wrong")
+    with LocalClient(problems) as client:
+        printed = str(client.explain(rollout_from_row(row)))
+    out = run("explain", rollouts, "--dataset", problems, "--rollout-id", "wrong").out
+    lines = [" ".join(line.split()) for line in out.splitlines()[2:]]
+    assert [" ".join(line.split()) for line in printed.splitlines()] == [
+        line.replace(", expected '9'", "") for line in lines
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--group", "g"], "--group has no effect on a file of rollouts"),
         (["--problem", "p7"], "has no sample with problem_id 'p7'"),
+        (["--rollout-id", "wrnog"], "with rollout_id 'wrnog'; did you mean 'wrong'?"),
         (["--rollout-id", "wrong", "--row", "6"], "has no sample with rollout_id 'wrong', row 6"),
     ],
 )
@@ -255,11 +283,21 @@ def test_bad_usage(
     assert done.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["explain", "curves", "replay"])
+@pytest.mark.parametrize("command", ["explain", "curves", "replay", "watch"])
 def test_a_path_that_does_not_exist_has_one_message(run: Run, tmp_path: Path, command: str) -> None:
-    done = run(command, tmp_path / "nope")
-    message = f"consensuspr: error: {tmp_path / 'nope'}: no such file or directory\n"
-    assert (done.code, done.err) == (2, message)
+    for near, hint in ((None, ""), ("scored.jsonl", "; did you mean 'scored.jsonl'?")):
+        if near:
+            (tmp_path / near).touch()
+        done = run(command, tmp_path / "score.jsonl")
+        message = f"{tmp_path / 'score.jsonl'}: no such file or directory{hint}\n"
+        assert (done.code, done.err) == (2, f"consensuspr: error: {message}")
+
+
+@pytest.mark.parametrize("command", ["curves", "replay"])
+def test_a_file_is_no_score_log(run: Run, rollouts: Path, command: str) -> None:
+    done = run(command, rollouts)
+    assert done.code == 2
+    assert f"for a file of scored rollouts run consensuspr watch {rollouts}" in done.err
 
 
 @pytest.mark.parametrize(
@@ -267,7 +305,7 @@ def test_a_path_that_does_not_exist_has_one_message(run: Run, tmp_path: Path, co
     [
         ("so 5*2=10.", [Mark(3, 9, 1)], "so ⟦₁5*2=10₁⟧."),
         ("ab", [Mark(0, 1, 1), Mark(1, 2, 12)], "⟦₁a₁⟧⟦₁₂b₁₂⟧"),
-        ("5*2=10", [Mark(0, 6, 2), Mark(0, 6, 1)], "⟦₁⟦₂5*2=10₂⟧₁⟧"),
+        ("5*2=10", [Mark(0, 6, 2), Mark(0, 6, 1)], "⟦₁,₂5*2=10₁,₂⟧"),
         ("abcdef", [Mark(0, 4, 1), Mark(2, 6, 2)], "⟦₁ab⟦₂cd₁⟧ef₂⟧"),
         ("\x1b[2J 7", [Mark(5, 6, 3)], "\\x1b[2J ⟦₃7₃⟧"),
         ("[bold]x[/bold]", [], "[bold]x[/bold]"),  # no markup of rich's is obeyed

@@ -127,7 +127,7 @@ def parquet_without_rows(path: Path) -> None:
 
 
 BAD_FILES: list[tuple[Callable[[Path], object], str]] = [
-    (lambda path: None, "{path}: no such file"),
+    (lambda path: None, "{path}: no such file or directory"),
     (lambda path: path.mkdir(), "{path}: is a directory, not a file"),
     (lambda path: path.write_bytes(b""), "{path}: is empty"),
     (lambda path: path.write_bytes(b"\n \n"), "{path}: holds no rows"),

@@ -77,6 +77,7 @@ def test_a_blank_ground_truth_is_an_unknown_one(blank: str | None) -> None:
 
 
 NODE = {"expressions": ["x"]}
+NO_OBJECT = 'nodes[0] must be an object such as {"expressions": ["2x = 6"]}, got '
 BAD_PROBLEMS = [
     ({}, "problem_id is missing"),
     ({"problem_id": "p", "response": "r"}, ROLLOUTS_FOR_PROBLEMS),
@@ -109,7 +110,8 @@ BAD_PROBLEMS = [
     ({"metadata": "level 3"}, "metadata must be an object, got 'level 3'"),
     ({"nodes": {}}, "nodes must be a list, got an object"),
     ({"nodes": [NODE] * 1025}, "nodes holds 1025 nodes, the limit is 1024"),
-    ({"nodes": ["x=5"]}, "nodes[0] must be an object, got 'x=5'"),
+    ({"nodes": ["x=5"]}, NO_OBJECT + "'x=5'"),
+    ({"nodes": [["2x = 6"]]}, NO_OBJECT + "a list of 1"),
     ({"nodes": [{}]}, "nodes[0] has no expressions"),
     ({"nodes": [NODE, {"expressions": []}]}, "nodes[1] has no expressions"),
     ({"nodes": [{**NODE, "node_id": "n2"}, NODE]}, "nodes[1] repeats node_id 'n2' of nodes[0]"),

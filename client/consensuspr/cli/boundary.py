@@ -72,17 +72,27 @@ def make_app(
 
 
 class _HelpTable(Table):
-    """A table of typer's help that wraps long names; by default rich cuts them."""
+    """A table of typer's help that leaves room for the texts.
+
+    Long names are wrapped, which rich would cut, and all names of an option share a column.
+    """
 
     def add_row(self, *cells: Any, **options: Any) -> None:
-        super().add_row(*map(_wrappable, cells), **options)
+        cells = tuple(map(_wrappable, cells))
+        if len(cells) > 5:
+            *required, name, short, no_name, no_short, kind, text = cells
+            names = [
+                Text(", ").join(filter(None, pair)) for pair in ((name, short), (no_name, no_short))
+            ]
+            cells = (*required, Text("\n").join(filter(None, names)), kind, text)
+        super().add_row(*cells, **options)
         for column in self.columns:
             column.overflow = "fold"
 
 
 def _wrappable(cell: Any) -> Any:
     if isinstance(cell, Text):
-        return Text(", ").join(cell.split(","))
+        return Text(" | ").join(Text(", ").join(cell.split(",")).split("|"))
     # A grid of one text would cut its words.
     if isinstance(cell, Columns) and len(cell.renderables) == 1:
         return cell.renderables[0]

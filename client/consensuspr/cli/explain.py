@@ -6,17 +6,14 @@ import heapq
 import json
 import logging
 import math
-import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from pydantic import Field
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from consensuspr.cli.options import (
     MORE_REWARD_OPTIONS,
@@ -28,38 +25,21 @@ from consensuspr.cli.options import (
     TlsCa,
     TokenFile,
     access_of,
+    flag,
     with_settings,
 )
-from consensuspr.console import count_of, load_core, make_console, one_line, printable
-from consensuspr.errors import InputError
-from consensuspr.scoring.marks import Mark, cut_at_marks, parts_to_show, words_found
-from consensuspr.scoring.rewards import NcrKind, RewardSpec
-from consensuspr.scoring.types import END_OF_THINKING, Status, scored_from
+from consensuspr.console import load_core, make_console, one_line
+from consensuspr.errors import InputError, did_you_mean, no_such_path
+from consensuspr.scoring.explained import print_explanation
+from consensuspr.scoring.types import Status
 
 if TYPE_CHECKING:
     from consensuspr.client.files import Connection
     from consensuspr.data import Row
-    from consensuspr.scoring import Explanation, Score
+    from consensuspr.scoring import Explanation
     from consensuspr.scoring.types import ScoreOptions
 
 logger = logging.getLogger(__name__)
-
-# Colours of nodes in turn, all from the 16 that a terminal theme defines.
-_COLORS = ("green", "cyan", "magenta", "yellow", "blue", "red")
-# Expressions of a node that was not found; --full shows all.
-_SHOWN_EXPRESSIONS = 3
-# How a node is found in other words than its own, by its channel.
-_FOUND = {
-    "statement": "found as arithmetic with the same numbers",
-    "code": "found as a value in code",
-    "equation": "found as an equal equation",
-}
-# A number, with separators of thousands as prose and LaTeX write them.
-_NUMBER = re.compile(r"\d+(?:(?:,|\{,\}|\\,)\d{3}(?!\d))*(?:\.\d+)?", re.ASCII)
-# A side of an equation that is a number, with a unit or without.
-_RESULT = re.compile(rf"[\s$]*({_NUMBER.pattern})[^\d/*^+-]*", re.ASCII)
-_SEPARATORS = str.maketrans("", "", "{},\\")
-_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 class ExplainSettings(RewardCommandSettings):
@@ -108,12 +88,18 @@ def explain(
     ] = None,
     worst: Annotated[
         int | None,
-        typer.Option(metavar="K", min=1, help="Number of samples, lowest scores first. Default: 1"),
+        typer.Option(
+            metavar="K", min=1, help="Explain the K samples with the lowest scores. Default: 1"
+        ),
     ] = None,
     best: Annotated[
         int | None,
-        typer.Option(metavar="K", min=1, help="Number of samples, highest scores first."),
+        typer.Option(metavar="K", min=1, help="Explain the K samples with the highest scores."),
     ] = None,
+    wrong: Annotated[
+        bool,
+        flag("--wrong", "Only wrong answers; with --best, those that reach most nodes first."),
+    ] = False,
     address: Address = None,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
@@ -140,9 +126,11 @@ def explain(
         "rollout_id": rollout_id, "problem_id": problem, "step": step, "split": split,
         "group_id": group, "row": row,
     }  # fmt: skip
-    wanted = {name: value for name, value in names.items() if value is not None}
+    wanted: dict[str, Any] = {name: value for name, value in names.items() if value is not None}
     if not rollouts.exists():
-        raise InputError(f"{rollouts}: no such file or directory")
+        raise InputError(no_such_path(rollouts))
+    if wrong:
+        wanted["acc"] = 0.0
     if worst is not None and best is not None:
         raise InputError("give --worst or --best, not both")
     order = Order(best or worst or 1, -1.0 if best else 1.0)
@@ -157,30 +145,32 @@ def explain(
             option = name.removesuffix("_id").replace("_", "-")
             raise InputError(f"--{option} has no effect on a {kind}; remove it")
     if is_run:
-        samples = _of_run(rollouts, dataset, wanted, order)
+        samples, total = _of_run(rollouts, dataset, wanted, order)
     else:
         access = access_of(address, token_file, tls_ca)
         with connect(dataset, address, settings.timeout, access) as connection:
             options = replace(settings.options(), dataset=connection.dataset_name)
-            samples = _of_rollouts(rollouts, wanted, order, connection, options)
+            samples, total = _of_rollouts(rollouts, wanted, order, connection, options)
     if as_json:
         print(json.dumps([_to_json(row, explanation) for row, explanation in samples]))
         return
     console = make_console(settings.color)
+    texts = _problem_texts(dataset, [sample for sample, _ in samples])
     for number, (sample, explanation) in enumerate(samples):
         if number:
             console.print()
-        response, title = sample["response"], _title(sample)
         print_explanation(
             console,
             explanation,
-            response,
-            title=title,
+            title=_title(sample),
             full=settings.full,
             expected=sample["ground_truth"],
+            problem=texts.get(sample["problem_id"], ""),
         )
         if not is_run and settings.unanswered is None:
-            trained = reward_in_training(response, explanation.score, explanation.identity)
+            trained = reward_in_training(
+                sample["response"], explanation.score, explanation.identity
+            )
             if trained is not None:
                 console.print(
                     f"In training the reward would be {trained:.3f}: the response has no marked"
@@ -189,6 +179,13 @@ def explain(
                 )
         for line in _trained_on(sample):
             console.print(line, markup=False)
+    if total > len(samples):
+        ends = "highest" if best else "lowest"
+        console.print(
+            f"\n{len(samples):,} of {total:,} samples, {ends} scores first; show more with"
+            " --worst K or --best K",
+            style="dim",
+        )
 
 
 class Order(NamedTuple):
@@ -197,10 +194,14 @@ class Order(NamedTuple):
     number: int
     sign: float
 
-    def key(self, sample: Row) -> float:
-        """Return the sorting key: final score, else reward; a sample without one is the worst."""
+    def key(self, sample: Row) -> tuple[float, float]:
+        """Return the sorting key: final score, else reward; of equal ones NCR.
+
+        A sample without a value is the worst.
+        """
         known = (sample[name] for name in ("final_score", "reward") if sample[name] is not None)
-        return self.sign * float(next(known, -math.inf))
+        ncr = -math.inf if sample["ncr"] is None else sample["ncr"]
+        return self.sign * float(next(known, -math.inf)), self.sign * ncr
 
 
 # Names of a sample in --json; a run has the key, a file of rollouts the place.
@@ -228,8 +229,8 @@ def _to_json(sample: Row, explanation: Explanation) -> dict[str, Any]:
 
 def _of_run(
     run: Path, dataset: str | None, wanted: Mapping[str, Any], order: Order
-) -> list[tuple[Row, Explanation]]:
-    """Explain samples of a run, those that are first in an order of final scores."""
+) -> tuple[list[tuple[Row, Explanation]], int]:
+    """Explain samples of a run, those that are first in an order; also return how many it has."""
     load_core()
     import pyarrow as pa
 
@@ -239,11 +240,15 @@ def _of_run(
 
     reader = LogReader(run)
     rows: list[Row] = []
+    total, met = 0, {name: set[Any]() for name in wanted}
     for batch in reader.read():
         for name, value in wanted.items():
-            kept = [found == value for found in batch.column(name).to_pylist()]
+            found = batch.column(name).to_pylist()
+            met[name].update(found)
+            kept = [each == value for each in found]
             # Typed, because the type of an empty list is unknown.
             batch = batch.filter(pa.array(kept, pa.bool_()))
+        total += batch.num_rows
         # At most so many are held, however many there are.
         rows = heapq.nsmallest(order.number, [*rows, *batch.to_pylist()], order.key)
     datasets = Datasets([reader.run], [] if dataset is None else [Path(dataset)])
@@ -262,10 +267,10 @@ def _of_run(
                     row["ground_truth"] = index.ground_truth(row["problem_id"])
                 samples.append(({**row, "key": row["key"].hex()}, explanation))
     if not samples:
-        raise InputError(faults[0]) if faults else _none_of(run, wanted)
+        raise InputError(faults[0]) if faults else _none_of(run, wanted, met)
     for fault in faults:
         logger.warning("%s", fault)
-    return samples
+    return samples, total
 
 
 def _of_rollouts(
@@ -274,37 +279,61 @@ def _of_rollouts(
     order: Order,
     connection: Connection,
     options: ScoreOptions,
-) -> list[tuple[Row, Explanation]]:
-    """Explain rollouts of a file, those that are first in an order of rewards."""
+) -> tuple[list[tuple[Row, Explanation]], int]:
+    """Explain rollouts of a file, those that are first in an order; also return how many."""
     from consensuspr.client.files import chunks
     from consensuspr.data import read_rollouts
     from consensuspr.scoring import rollout_from_row
 
     client = connection.client
+    total, met = 0, {name: set[Any]() for name in wanted}
 
     def chosen() -> Iterator[Row]:
         for number, row in enumerate(read_rollouts(path), start=1):
-            row["row"] = number
+            row |= {"row": number, "acc": wanted.get("acc")}  # Acc is filtered when it is scored
+            for name in wanted:
+                met[name].add(row.get(name))
             if all(row.get(name) == value for name, value in wanted.items()):
                 yield row
             if number == wanted.get("row"):
                 return
 
-    def scored() -> Iterator[tuple[float, int, Row]]:
+    def scored() -> Iterator[tuple[tuple[float, float], int, Row]]:
+        nonlocal total
         for chunk in chunks(chosen()):
             scores = client.score_with([rollout_from_row(row) for row in chunk], options)
             for row, score in zip(chunk, scores, strict=True):
-                key = order.key({"final_score": None, "reward": score.reward})
-                yield key, row["row"], row
+                if row["acc"] in (None, score.acc):
+                    total += 1
+                    values = {"final_score": None, "reward": score.reward, "ncr": score.ncr}
+                    yield order.key(values), row["row"], row
 
     samples = []
     for _, at, row in heapq.nsmallest(order.number, scored()):
-        sample = {name: row.get(name) for name in ("problem_id", "rollout_id", "response")}
+        names = ("problem_id", "rollout_id", "response", "problem")
+        sample = {name: row.get(name) for name in names}
         sample |= {"place": f"row {at}", "ground_truth": connection.ground_truth(row)}
         samples.append((sample, client.explain_with(rollout_from_row(row), options)))
     if not samples:
-        raise _none_of(path, wanted)
-    return samples
+        raise _none_of(path, wanted, met)
+    return samples, total
+
+
+def _problem_texts(dataset: str | None, samples: Sequence[Row]) -> dict[str, str]:
+    """Return texts of the problems of samples, by id: their own, else those of a dataset file."""
+    from consensuspr.data import read_problems
+    from consensuspr.scoring.dataset_index import is_index
+
+    texts = {each["problem_id"]: each.get("problem") for each in samples}
+    missing = {problem_id for problem_id, text in texts.items() if not text}
+    if missing and dataset is not None and os.path.isfile(dataset) and not is_index(dataset):
+        for problem in read_problems(dataset):
+            if problem.problem_id in missing:
+                texts[problem.problem_id] = problem.problem
+                missing.remove(problem.problem_id)
+            if not missing:
+                break
+    return {problem_id: text for problem_id, text in texts.items() if type(text) is str}
 
 
 def _trained_on(sample: Row) -> list[str]:
@@ -323,188 +352,16 @@ def _trained_on(sample: Row) -> list[str]:
     return lines
 
 
-def _none_of(path: Path, wanted: Mapping[str, Any]) -> InputError:
+def _none_of(path: Path, wanted: Mapping[str, Any], met: Mapping[str, set[Any]]) -> InputError:
+    """Return an error that no sample has the wanted values.
+
+    Args:
+        met: values that the samples have, by name.
+    """
     named = ", ".join(f"{name} {value!r}" for name, value in wanted.items())
-    return InputError(f"{path} has no sample" + (f" with {named}" if named else ""))
-
-
-def print_explanation(
-    console: Console,
-    explanation: Explanation,
-    response: str,
-    *,
-    title: str,
-    full: bool = False,
-    expected: str | None = None,
-) -> None:
-    """Print a response with its hits marked, its nodes and its score.
-
-    Args:
-        full: show all of a long response, and all expressions of a node.
-        expected: the ground truth, if it is known.
-    """
-    marks = [
-        Mark(*node.span, number)
-        for number, node in enumerate(explanation.nodes, start=1)
-        if node.span is not None
-    ]
-    console.print(Text(one_line(title, 200), style="bold"), end="\n\n")
-    # A hit must stay on one line to be found in a pipe. A recorded picture has to be wrapped.
-    coloured = console.color_system is not None and not console.no_color
-    marked = mark_hits(response, marks, brackets=not coloured, full=full)
-    console.print(marked, soft_wrap=not console.record, end="\n\n")
-    if explanation.nodes:
-        console.print(_node_table(explanation, response, full))
-        console.print()
-    for name, text in _score_lines(explanation, response, expected):
-        console.print(Text.assemble((f"{name:7}", "bold"), text))
-
-
-def mark_hits(
-    response: str, marks: Sequence[Mark], *, brackets: bool = False, full: bool = False
-) -> Text:
-    """Return the response as text with every hit in its node's style, followed by its number.
-
-    Args:
-        brackets: also enclose hits, for a console without colour.
-        full: show all of a long response.
-    """
-    text = Text()
-    opening, closing = ("⟦", "⟧") if brackets else ("", "")
-    end_of_last, length = 0, len(response)
-    for start, end in [(0, length)] if full else parts_to_show(response, marks):
-        _append_gap(text, start - end_of_last)
-        for piece in cut_at_marks(response, marks, start, end):
-            if brackets:
-                text.append("".join(opening + _label(node) for node in piece.begins))
-            text.append(printable(piece.text), style=node_style(piece.node) if piece.node else None)
-            for node in piece.ends:
-                text.append(_label(node) + closing, style=f"bold {_color(node)}")
-        end_of_last = end
-    _append_gap(text, length - end_of_last)
-    return text
-
-
-def _label(node: int) -> str:
-    return str(node).translate(_SUBSCRIPTS)
-
-
-def node_style(node: int) -> str:
-    """Return the style of a node's hits, by its number; neighbours differ."""
-    return f"bold reverse {_color(node)}" + " underline" * ((node - 1) // len(_COLORS) % 2)
-
-
-def _color(node: int) -> str:
-    return _COLORS[(node - 1) % len(_COLORS)]
-
-
-def _append_gap(text: Text, skipped: int) -> None:
-    if skipped:
-        text.append(f"\n⋯ {skipped:,} characters not shown ⋯\n", style="dim")
-
-
-def _node_table(explanation: Explanation, response: str, full: bool) -> Table:
-    start = scored_from(response) if explanation.identity.reward.after_think else 0
-    values = {_number(each) for each in _NUMBER.findall(response, start)}
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Node", justify="right", no_wrap=True)
-    table.add_column("")
-    table.add_column("What it states", overflow="fold")
-    table.add_column("Expression", overflow="fold")
-    table.add_column("By", no_wrap=True)
-    for number, node in enumerate(explanation.nodes, start=1):
-        label = one_line(node.label or (node.expressions[0] if node.expressions else ""), 100)
-        remarks = ["final answer"] * node.is_final + ["does not count"] * (not node.counts)
-        found = Text(one_line(node.expression))
-        words = words_found(response, node.span, node.expression)
-        if words and node.channel in _FOUND:
-            found.append(f"\n{_FOUND[node.channel]}: ", style="dim")
-            found.append(one_line(words))
-        if not node.matched:
-            texts = node.expressions if full else node.expressions[:_SHOWN_EXPRESSIONS]
-            shown = " | ".join(one_line(text, 1000 if full else 40) for text in texts)
-            hidden = len(node.expressions) - len(texts)
-            ending = f" | {hidden} more" if hidden else ""
-            hint = _value_without_calculation(node.expressions, values)
-            found = Text(f"not found: {shown}{ending}{hint}", style="dim")
-        table.add_row(
-            Text(f" {number} ", style=node_style(number) if node.matched else "dim"),
-            Text("✓", style="green") if node.matched else Text("✗", style="red"),
-            Text(label + (f" ({', '.join(remarks)})" if remarks else "")),
-            found,
-            Text(node.channel),
-        )
-    return table
-
-
-def _value_without_calculation(expressions: Iterable[str], values: Container[float]) -> str:
-    """Return a hint if the result of a calculation is among the numbers of the response."""
-    for expression in expressions:
-        left, _, right = expression.rpartition("=")
-        result = _RESULT.fullmatch(right)
-        if result and len(_NUMBER.findall(left)) > 1 and _number(result[1]) in values:
-            return f" (the value {result[1]} occurs, but not this calculation)"
-    return ""
-
-
-def _number(text: str) -> float:
-    return float(text.translate(_SEPARATORS))
-
-
-def _score_lines(
-    explanation: Explanation, response: str, expected: str | None
-) -> Iterator[tuple[str, str]]:
-    """Yield the lines of the score: a name and its text."""
-    score, reward = explanation.score, explanation.identity.reward
-    yield "Status", score.status + (f": {printable(score.message)}" if score.message else "")
-    answer = ""
-    if score.acc is not None:
-        found = "no final answer found"
-        if score.answer is not None:
-            found = f"answer '{one_line(score.answer, 80)}'"
-        wanted = "" if expected is None else f", expected '{one_line(expected, 80)}'"
-        answer = f" ({found}{wanted})"
-    yield "Acc", _value(score.acc, ".0f") + answer
-    if score.ncr is not None:
-        yield "NCR", f"{score.ncr:.3f}{_sum_of_ncr(score, reward)}"
-        if explanation.guard is not None:
-            figures = explanation.guard
-            yield (
-                "Guard",
-                f"{_value(score.guard, '.3f')}: {count_of(figures.statements, 'result')} of"
-                f" calculations (max {figures.max_statements:,.4g}),"
-                f" {count_of(figures.numbers, 'number')} (max {figures.max_numbers:,.4g})"
-                + (
-                    f", {count_of(figures.equations, 'equation')}"
-                    f" (max {figures.max_equations:,.4g})"
-                    if figures.equations
-                    else ""
-                ),
-            )
-    if score.tpn is not None:
-        yield "TPN", f"{score.tpn:,.1f} tokens per node"
-    formula = reward.formula(explanation.identity.epoch)
-    yield "Reward", f"{_value(score.reward, '.3f')} = {formula}"
-    if reward.after_think:
-        part = f"nothing: the response has no {END_OF_THINKING}"
-        if END_OF_THINKING in response:
-            first = scored_from(response) + 1
-            part = f"only the text after the last {END_OF_THINKING}, from character {first:,} on"
-        yield "Scored", part
-
-
-def _sum_of_ncr(score: Score, reward: RewardSpec) -> str:
-    counted = f"{score.num_matched} of {count_of(score.num_nodes, 'node')}"
-    raw = _value(score.ncr_raw, ".3f")
-    if reward.ncr != NcrKind.PLAIN:
-        summed = "weights" if reward.ncr == NcrKind.WEIGHTED else "positions"
-        counted = f"{raw} of the {summed}, {counted}"
-    if score.ncr == 0 and score.ncr_raw:  # the guard's factor is above 0
-        return f" ({counted}, without a marked final answer: unanswered={reward.unanswered})"
-    if score.guard in (None, 1.0):
-        return f" = {counted}"
-    return f" = {raw} ({counted}) · {score.guard:.3f} (guard)"
-
-
-def _value(value: float | None, form: str) -> str:
-    return "unknown" if value is None else format(value, form)
+    near = (
+        did_you_mean(value, [each for each in met[name] if type(each) is str])
+        for name, value in wanted.items()
+        if type(value) is str and value not in met[name]
+    )
+    return InputError(f"{path} has no sample{f' with {named}' * bool(named)}{next(near, '')}")

@@ -77,7 +77,10 @@ def connect(
     """
     if address is None:
         if dataset is None:
-            raise InputError("give --dataset PATH to score here, or --address HOST:PORT")
+            raise InputError(
+                "give --dataset PATH to score here, or --address HOST:PORT;"
+                " nodes in rollouts are not read"
+            )
         load_core()
         from consensuspr.client import LocalClient
 

@@ -41,7 +41,7 @@ from consensuspr.client.training import (
     UnscorableSample,
 )
 from consensuspr.errors import DeadlineExceeded, RewardServiceError, Unavailable
-from consensuspr.scoring.types import END_OF_THINKING
+from consensuspr.scoring.responses import END_OF_THINKING
 
 # Figures of a sample in the reply.
 _FIGURES = ("acc", "ncr", "ncr_raw", "guard", "num_nodes", "num_matched", "status")

@@ -124,9 +124,14 @@ class RpcFailure:
         """Whether another server may succeed; one may not have a new dataset yet."""
         return self.is_transient or self.digest is not None
 
-    def exception(self, context: str) -> RewardServiceError:
-        """Return the exception of this failure; ``context`` names the call."""
-        message = f"{context}: {self.details or 'no details'} ({self.code.name})"
+    def exception(self, context: str, note: str = "") -> RewardServiceError:
+        """Return the exception of this failure.
+
+        Args:
+            context: the call.
+            note: on its attempts, after a comma.
+        """
+        message = f"{context}: {self.details or 'no details'} ({self.code.name}{note})"
         error = ERRORS.get(self.code, ServerFault)
         if error is Overloaded:
             return Overloaded(message, retry_after_s=self.retry_after_s)

@@ -299,9 +299,11 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
         request = encode_explain_request(rollout, options)
         reply = await self._call("Explain", request, pb.ExplainResponse, deadline, options.run)
         try:
-            return decode_explain_response(reply)
+            explanation = decode_explain_response(reply)
         except InputError as error:
             raise _unreadable(error) from None
+        explanation.response = rollout.response
+        return explanation
 
     async def _server_info(self, deadline: Deadline) -> ServerInfo:
         request = pb.ServerInfoRequest(protocol_version=PROTOCOL_VERSION)
@@ -384,13 +386,14 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
         """
         servers = self._balancer.addresses
         context = f"{method} at {self._address}"
-        failure: RpcFailure | None = None
+        failure, note = None, ""
 
         def out_of_time() -> RewardServiceError:
             # The last failure says more than the time.
             if failure is None:
                 return deadline.error(context)
-            return failure.exception(f"{context}, no time left of timeout_s={deadline.timeout_s:g}")
+            left = f", no time left of timeout_s={deadline.timeout_s:g}"
+            return failure.exception(context, note + left)
 
         for attempt in itertools.count(1):
             remaining_s = deadline.remaining_s()
@@ -418,14 +421,12 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
             if failed.code is StatusCode.DEADLINE_EXCEEDED and deadline.remaining_s() <= 0:
                 raise out_of_time()
             failure = failed
-            context = f"{method} at {self._address}"
-            if attempt > 1:
-                context += f", {attempt} attempts"
+            note = f", {attempt} attempts" if attempt > 1 else ""
             if len(servers) > 1:
-                context += f", the last at {servers[server]}"
+                note += f", the last at {servers[server]}"
             delay_s = self._policy.delay_s(attempt, failure, random.uniform, elsewhere)
             if delay_s is None:
-                raise failure.exception(context)
+                raise failure.exception(context, note)
             if delay_s >= deadline.remaining_s():
                 raise out_of_time()
             await asyncio.sleep(delay_s)

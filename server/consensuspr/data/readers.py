@@ -32,7 +32,7 @@ from consensuspr.data.schema import (
     check_rollout,
     parse_problem,
 )
-from consensuspr.errors import DataError, InputError
+from consensuspr.errors import DataError, InputError, no_such_path
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -276,7 +276,8 @@ def open_data(path: str | os.PathLike[str]) -> tuple[BinaryIO, Format]:
             stream.close()
             raise
     except FileNotFoundError:
-        raise DataError(name, None, "no such file") from None
+        reason = no_such_path(name).removeprefix(f"{name}: ")
+        raise DataError(name, None, reason) from None
     except IsADirectoryError:
         raise DataError(name, None, "is a directory, not a file") from None
     except OSError as error:

@@ -203,7 +203,7 @@ def _metadata(row: Row) -> Row:
 
 def _node(raw: Any, place: str, position: int) -> Node:
     if type(raw) is not dict:
-        _wrong(place, "an object", raw)
+        _wrong(place, 'an object such as {"expressions": ["2x = 6"]}', raw)
     where = f"{place}."
     expressions = _texts(raw, "expressions", where)
     if not expressions:

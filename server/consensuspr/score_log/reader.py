@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from consensuspr.errors import DataError, InputError
+from consensuspr.errors import DataError, InputError, no_such_path
 from consensuspr.score_log.files import (
     SCORES,
     LogFile,
@@ -88,6 +88,11 @@ class LogReader:
         following: bool = False,
         places: bool = False,
     ) -> None:
+        if run.is_file():
+            raise InputError(
+                f"{run} is a file, and a score log is a folder; for a file of scored rollouts run"
+                f" consensuspr watch {run}"
+            )
         self.run = run.parent if run.name == SCORES and not (run / SCORES).exists() else run
         unknown = [name for name in columns or () if name not in SCHEMA.names]
         if unknown:
@@ -95,8 +100,8 @@ class LogReader:
                 f"a score log has no column {unknown[0]!r}; it has {', '.join(SCHEMA.names)}"
             )
         if not following and not log_files(self.run):
-            empty = "has no score log (scores/*.parquet)"
-            raise InputError(f"{run}: {empty if run.exists() else 'no such file or directory'}")
+            empty = f"{run}: has no score log (scores/*.parquet)"
+            raise InputError(empty if run.exists() else no_such_path(run))
         self.left_out: dict[str, str] = {}
         self.withdrawn: dict[str, Numbers] = {}
         self._columns = list(columns or SCHEMA.names)

@@ -34,7 +34,9 @@ class Mark:
 
 # Words that were found, for one line of a table.
 _FOUND_CHARS = 80
-_TIMES = re.compile(r"\\(?:cdot|times)\b|[·×]")
+_COMMAND = re.compile(r"\\(?:[a-zA-Z]+|.)")
+_THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\}|\\,)(?=\d{3}(?!\d))", re.ASCII)
+_TOKEN = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+")
 _LAYOUT = re.compile(
     r"(?<!\\)[$&]|\\[()\[\]!,;]|\\\\(?![A-Za-z])|\\q?quad\b"
     # Bold text, and no power.
@@ -42,13 +44,22 @@ _LAYOUT = re.compile(
 )
 
 
-def words_found(response: str, span: tuple[int, int] | None, expression: str) -> str:
-    """Return the words that stand at a hit, on one line; empty if they read as the expression.
+def words_found(
+    response: str,
+    span: tuple[int, int] | None,
+    expression: str,
+    limit: int | None = _FOUND_CHARS,
+) -> str:
+    """Return the words that stand at a hit, on one line.
+
+    Empty if they have the numbers and names of the expression in its order, as ``3875 ÷ 35`` and
+    ``\\frac{3875}{35}`` have.
 
     Args:
         response: the text.
         span: half-open code points of the hit; None if there is none.
         expression: of the node, that was found.
+        limit: characters to return; None returns all.
     """
     if span is None:
         return ""
@@ -59,11 +70,11 @@ def words_found(response: str, span: tuple[int, int] | None, expression: str) ->
     words = " ".join(_LAYOUT.sub(" ", words).split())
     if _plain(words) == _plain(expression):
         return ""
-    return words if len(words) <= _FOUND_CHARS else words[: _FOUND_CHARS - 1] + "…"
+    return words if limit is None or len(words) <= limit else words[: limit - 1] + "…"
 
 
-def _plain(text: str) -> str:
-    return "".join(_TIMES.sub("*", text).replace("−", "-").split())
+def _plain(text: str) -> list[str]:
+    return _TOKEN.findall(_COMMAND.sub(" ", _THOUSANDS.sub("", text)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from consensuspr.errors import InputError
-from consensuspr.scoring.types import END_OF_THINKING
+
+# Ends the thoughts of a model that thinks before it answers.
+END_OF_THINKING: Final = "</think>"
 
 # What a message's thoughts are called by the response templates of various model families.
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
@@ -44,6 +46,19 @@ _OTHER_TURN = re.compile(
     ),
     re.DOTALL,
 )
+
+
+def scored_from(response: str | bytes) -> int:
+    """Return where the part begins that ``after_think`` scores, in characters or bytes.
+
+    That is behind the last ``</think>``, so that the mark written early or twice never brings more
+    text into the score.  Without one it is the end: thoughts without an answer earn nothing.
+    """
+    if isinstance(response, str):
+        at = response.rfind(END_OF_THINKING)
+    else:
+        at = response.rfind(END_OF_THINKING.encode())
+    return len(response) if at < 0 else at + len(END_OF_THINKING)
 
 
 def without_other_turns(response: str) -> str:

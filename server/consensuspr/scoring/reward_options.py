@@ -47,8 +47,8 @@ class RewardOptions(Settings):
     )
     statements: bool = Field(
         True,
-        description="A node also counts as reached if the response computes its value in another"
-        " form.",
+        description="A node also counts as reached if the response writes its calculation or"
+        " equation in another form.",
     )
     final_nodes: bool = Field(True, description="Count nodes that state the final answer.")
     ncr: NcrKind = Field(

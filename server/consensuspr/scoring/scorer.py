@@ -59,6 +59,7 @@ from consensuspr.scoring.matchers import (
     check_nodes,
     compile_nodes,
 )
+from consensuspr.scoring.responses import scored_from
 from consensuspr.scoring.rewards import NcrKind, RewardSpec, Unanswered
 from consensuspr.scoring.types import (
     CHANNELS,
@@ -79,7 +80,6 @@ from consensuspr.scoring.types import (
     Status,
     checked_tokens,
     exceeds,
-    scored_from,
 )
 from consensuspr.version import VERSION
 
@@ -673,10 +673,10 @@ class _Batch:
     def explanation(self) -> Explanation:
         """Return the explanation of the one rollout of a batch that was scored with spans."""
         [score] = self.columns().scores()
-        explanation = Explanation(score, (), "", self.identity)
+        [rollout], [text], reward = self.rollouts, self.texts, self.reward
+        explanation = Explanation(score, (), "", self.identity, response=rollout.response)
         if score.status in (Status.OVERSIZE, Status.INTERNAL):
             return explanation
-        [rollout], [text], reward = self.rollouts, self.texts, self.reward
         explanation.normal_form = normalize(text)
         nodes = self._task(rollout).nodes
         if nodes is None or score.spans is None:

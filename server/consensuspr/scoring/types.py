@@ -42,9 +42,6 @@ _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 # Methods of an answer check that an idle machine would have brought to a verdict.
 LOAD_METHODS: Final = frozenset(("load",))
 
-# Ends the thoughts of a model that thinks before it answers.
-END_OF_THINKING: Final = "</think>"
-
 # How a node was reached, by the number that the core has for it; 0 is not at all.
 CHANNELS: Final = ("", "pattern", "statement", "code", "equation")
 
@@ -62,6 +59,7 @@ SCORED_TYPES: Final = {
     "ncr_raw": "double",
     "guard": "double",
     "channels": "list<string>",
+    "answer": "string",
 }
 
 
@@ -304,19 +302,6 @@ def exceeds(response: str | bytes, limit: int) -> int | None:
     return size if size > limit else None
 
 
-def scored_from(response: str | bytes) -> int:
-    """Return where the part begins that ``after_think`` scores, in characters or bytes.
-
-    That is behind the last ``</think>``, so that the mark written early or twice never brings more
-    text into the score.  Without one it is the end: thoughts without an answer earn nothing.
-    """
-    if isinstance(response, str):
-        at = response.rfind(END_OF_THINKING)
-    else:
-        at = response.rfind(END_OF_THINKING.encode())
-    return len(response) if at < 0 else at + len(END_OF_THINKING)
-
-
 @dataclass(slots=True, repr=False)
 class Score:
     """The score of one rollout; None if the status makes a value unknown.
@@ -533,6 +518,13 @@ class Explanation(ShortRepr):
     normal_form: str = field(repr=False)
     identity: Identity = field(repr=False)
     guard: GuardFigures | None = None  # None if there is no NCR or the guard is off
+    response: str | bytes = field(default="", repr=False, compare=False)
+
+    def __str__(self) -> str:
+        """Return the text of ``consensuspr explain``: marked response, nodes and score."""
+        from consensuspr.scoring.explained import as_text
+
+        return as_text(self)
 
 
 def rollout_from_row(row: Row) -> Rollout:

@@ -266,7 +266,6 @@ _SAME |= {
     "step",
     "epoch",
     "split",
-    "answer",
     *SCORED_TYPES,
 }
 

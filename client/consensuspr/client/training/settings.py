@@ -6,7 +6,6 @@ computed from the step of each sample, never counted: a worker sees a random sha
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 import os
@@ -27,7 +26,7 @@ from pydantic import (
 
 from consensuspr.client.transport import Access
 from consensuspr.credentials import TOKEN_FILE_VARIABLE
-from consensuspr.errors import InputError
+from consensuspr.errors import InputError, did_you_mean
 from consensuspr.pages import page
 from consensuspr.scoring.reward_options import RewardOptions
 from consensuspr.scoring.types import check_digest, check_label
@@ -209,10 +208,9 @@ class RewardSettings(RewardOptions):
         """
         for key in values:
             if key not in cls.model_fields:
-                near = difflib.get_close_matches(str(key), cls.model_fields, n=1)
-                known = ", ".join(cls.model_fields)
-                hint = f"did you mean {near[0]!r}?" if near else f"known: {known}"
-                raise InputError(f"unknown setting {key!r} in {source}; {hint}")
+                known = f"; known: {', '.join(cls.model_fields)}"
+                hint = did_you_mean(str(key), cls.model_fields, known)
+                raise InputError(f"unknown setting {key!r} in {source}{hint}")
         try:
             return cls(**values)
         except ValidationError as error:

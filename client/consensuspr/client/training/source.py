@@ -42,10 +42,10 @@ from consensuspr.errors import (
 )
 from consensuspr.events import EventLog
 from consensuspr.scoring.guard import GuardWatch
+from consensuspr.scoring.responses import END_OF_THINKING, scored_from
 from consensuspr.scoring.types import (
     CHANNELS,
     DEFAULT_DATASET,
-    END_OF_THINKING,
     AnswerRule,
     Identity,
     Rollout,
@@ -54,7 +54,6 @@ from consensuspr.scoring.types import (
     Score,
     ScoreOptions,
     Status,
-    scored_from,
 )
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
