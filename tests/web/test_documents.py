@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from consensuspr.client import LocalClient, RewardSpec
@@ -77,7 +78,8 @@ FILTERS: list[tuple[dict[str, object], Any]] = [
     ({"model": ""}, lambda row: True),
     ({"verdict": "right"}, lambda row: row["acc"] == 1),
     ({"verdict": "wrong", "ncr": "0.5.."}, lambda row: row["acc"] == 0 and row["ncr"] >= 0.5),
-    ({"kind": "wrong_high"}, lambda row: row["acc"] == 0 and row["ncr"] >= 0.5),
+    ({"kind": "wrong_all"},
+     lambda row: row["acc"] == 0 and row["num_matched"] == row["num_nodes"]),
     ({"kind": "right_none"}, lambda row: row["acc"] == 1 and row["num_matched"] == 0),
     ({"kind": "guarded"}, lambda row: row["guard"] < 1),
     ({"verdict": "wrong", "reached": "all"},
@@ -135,7 +137,7 @@ def test_text_is_searched_in_all_responses(page: Watched, runs: list[Path]) -> N
 
 
 def test_a_sample_explains_its_reward(page: Watched, runs: list[Path]) -> None:
-    light = rows_of(page, run=0, kind="wrong_high", sort="num_matched", limit=1)[0]
+    light = rows_of(page, run=0, kind="wrong_all", sort="num_matched", limit=1)[0]
     shown = page.get(f"sample/0/{light['key']}")
     [row] = [row for row in rows_in(runs[0]) if row["key"].hex() == light["key"]]
     assert "".join(piece["text"] for piece in shown["text"]) == row["response"]
@@ -143,7 +145,9 @@ def test_a_sample_explains_its_reward(page: Watched, runs: list[Path]) -> None:
     assert shown["differs"] is None
     problem = next(p for p in read_problems(DATASET) if p.problem_id == light["problem"])
     assert shown["problem"]["text"] == problem.problem
-    assert f"The ground truth is {problem.ground_truth!r}." in shown["answer"]
+    assert shown["answer"] == {
+        "found": row["answer"], "truth": problem.ground_truth, "why": "It counts as wrong."
+    }  # fmt: skip
     assert [node["expressions"] for node in shown["nodes"]] == [
         list(node.expressions) for node in problem.nodes
     ]
@@ -248,8 +252,11 @@ def test_problems_are_added_up(page: Watched, runs: list[Path]) -> None:
         assert row["acc"] == pytest.approx(sum(one["acc"] for one in mine) / len(mine))
         wrong = [one["ncr"] for one in mine if one["acc"] == 0]
         assert row["ncr_wrong"] == (pytest.approx(sum(wrong) / len(wrong)) if wrong else None)
-        first = [o["acc"] for o in mine if o["step"] == min(one["step"] for one in mine)]
-        assert row["first_acc"] == pytest.approx(sum(first) / len(first))
+        first, last = (
+            np.mean([one["acc"] for one in mine if one["step"] == end(o["step"] for o in mine)])
+            for end in (min, max)
+        )
+        assert row["change"] == pytest.approx(last - first)
     for one in page.get("problems", run=0, q="NT-00")["rows"]:
         assert one["problem"].startswith("sample-nt-00")
 
@@ -357,12 +364,12 @@ def test_a_file_of_scored_rollouts(tmp_path: Path) -> None:
         assert tenths == sum(
             (Counter({row["tenth"]: row["samples"]}) for row in groups["rewards"]), Counter()
         )
-        light = rows_of(page, kind="wrong_high", limit=1)[0]
+        light = rows_of(page, kind="wrong_all", limit=1)[0]
         shown = page.get(f"sample/0/{light['key']}")
         assert shown["explained"]
         assert shown["differs"] is None
-        assert shown["other"]["case"] == "almost_correct"
-        assert shown["formula"] is None
+        assert shown["other"]["case"] == "format_error"
+        assert shown["formula"] == "0.5 · Acc + 0.5 · NCR"  # the default, which gives its reward
         assert [node["matched"] for node in shown["nodes"]] == [c != "-" for c in light["channels"]]
 
 

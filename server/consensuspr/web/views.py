@@ -56,7 +56,8 @@ from consensuspr.web.store import (
 Document: TypeAlias = dict[str, Any]
 
 MAX_POINTS: Final = 400  # of a curve; neighbouring steps of a longer one are one point
-MAX_HISTORY: Final = 60  # points of a problem's history
+TENTHS: Final = 10  # parts of a run, as rows of `consensuspr curves`; the page shows both ends
+MAX_HISTORY: Final = 10  # points of a problem's history: columns that fit into a third of a window
 MAX_NAMES: Final = 200  # different splits, sources and models that are offered
 MAX_GROUP: Final = 256
 MAX_NEIGHBOURS: Final = 64  # of a sample, in its group
@@ -72,8 +73,7 @@ _EQUAL: Final = 1e-6
 CHANGE_PARTS: Final = 4
 
 PROBLEM_SORTS: Final = (
-    "problem", "source", "samples", "acc", "ncr", "ncr_right", "ncr_wrong", "reward", "first_acc",
-    "last_acc", "change",
+    "problem", "source", "samples", "acc", "ncr", "ncr_right", "ncr_wrong", "reward", "change",
 )  # fmt: skip
 CHANGES: Final = ("better", "worse", "same", "only_a", "only_b")
 COMPARED_SORTS: Final = (
@@ -124,7 +124,7 @@ steps AS (
 SELECT chosen.run AS run, min(chosen.step) AS first, max(chosen.step) AS x,
     {", ".join(f"{sql} AS {name}" for name, sql in _CURVE.items())}
 FROM chosen LEFT JOIN steps ON chosen.run = steps.run AND chosen.step = steps.step
-GROUP BY chosen.run, place // ceil(number / {MAX_POINTS}) ORDER BY x
+GROUP BY chosen.run, place * {{points}} // number ORDER BY x
 """
 # By model and by source of each run; by answer and nodes reached; by reward, in tenths.
 _GROUPS: Final = f"""
@@ -141,23 +141,24 @@ SELECT {_case(VERDICTS)} AS verdict, {_case(REACHED)} AS reached, count(*) AS sa
 FROM samples WHERE {{where}} GROUP BY 1, 2
 """
 _REWARDS: Final = f"""
-SELECT {_case(VERDICTS)} AS verdict, floor(10 * score)::INTEGER AS tenth, count(*) AS samples
+SELECT {_case(VERDICTS)} AS verdict, floor(10 * score + 1e-9)::INTEGER AS tenth,
+    count(*) AS samples
 FROM samples WHERE {{where}} AND score IS NOT NULL GROUP BY 1, 2
 """
 _RUN: Final = """
 SELECT count(*) AS samples, min(step) AS first, max(step) AS last,
-    count(DISTINCT problem) AS problems, max("time") AS "time", histogram(status) AS statuses
+    count(DISTINCT problem) AS problems, min("time") AS began, max("time") AS "time",
+    histogram(status) AS statuses
 FROM samples WHERE run = ?
 """
 _PROBLEMS: Final = """
 WITH chosen AS (SELECT * FROM samples WHERE {where}),
 steps AS (SELECT problem, step, avg(acc) AS acc FROM chosen GROUP BY problem, step),
-ends AS (SELECT problem, arg_min(acc, step) AS first_acc, arg_max(acc, step) AS last_acc
+ends AS (SELECT problem, arg_max(acc, step) - arg_min(acc, step) AS change
          FROM steps GROUP BY problem)
 SELECT problem, any_value(source) AS source, count(*) AS samples, avg(acc) AS acc, avg(ncr) AS ncr,
     avg(ncr) FILTER (acc = 1) AS ncr_right, avg(ncr) FILTER (acc = 0) AS ncr_wrong,
-    avg(score) AS reward, any_value(first_acc) AS first_acc, any_value(last_acc) AS last_acc,
-    any_value(last_acc) - any_value(first_acc) AS change
+    avg(score) AS reward, any_value(change) AS change
 FROM chosen JOIN ends USING (problem) GROUP BY problem
 """
 _SIDE: Final = """
@@ -373,13 +374,16 @@ class Documents:
         """Return the curves of some runs: a point for each step, or for neighbouring ones."""
         wanted = self._filter(query, ("run", "step", "split", "source", "model", "formula"))
         where, values = self._now.where(wanted)
-        points: list[Row] = self._now.remembered(
-            ("curves", where, repr(values)),
-            lambda: self._now.rows(_CURVES.format(where=where), values),
-        )
+
+        def points(most: int) -> list[Row]:
+            found = self._now.table(_CURVES.format(where=where, points=most), values)
+            return found.to_pylist(maps_as_pydicts="strict")
+
+        curves, tenths = points(MAX_POINTS), points(TENTHS)
         runs = []
         for number in wanted.runs or range(len(self._now.runs)):
-            mine = [point for point in points if point["run"] == number]
+            mine = [point for point in curves if point["run"] == number]
+            parts = [one for one in tenths if one["run"] == number and one["x"] is not None]
             with_step = [point for point in mine if point["x"] is not None]
             total = [{name: p[name] for name in _CURVE} for p in mine if p["x"] is None]
             runs.append(
@@ -388,6 +392,7 @@ class Documents:
                     **{n: [point[n] for point in with_step] for n in ("x", "first", *_CURVE)},
                     "without_step": sum(point["samples"] for point in total),
                     "total": total,
+                    "ends": parts if len(parts) < 2 else [parts[0], parts[-1]],
                 }
             )
         return {"revision": self._now.revision, "runs": runs}
@@ -445,6 +450,11 @@ class Documents:
         problem["ground_truth"] = row["ground_truth"] or problem["ground_truth"]
         guard = None if explained is None else explained.guard
         reward = _reward_of(row)
+        if row["reward_spec"] is None and explained is not None:
+            # Files do not name their formula.  It is the default if that gives the same reward.
+            now = explained.score.reward
+            if None not in (now, light["reward"]) and abs(now - light["reward"]) < _EQUAL:
+                reward = ScoreOptions().reward
         return {
             "run": light["run"],
             "key": light["key"],
@@ -1009,29 +1019,28 @@ def _pieces(text: str, explained: Explanation | None, whole: bool) -> list[Docum
     return pieces
 
 
-def _answer(light: Row, explained: Explanation | None, truth: str | None) -> str:
-    """Return Acc with its reason, in sentences."""
+def _answer(light: Row, explained: Explanation | None, truth: str | None) -> Document:
+    """Return the answer, the ground truth, and a sentence about their equality."""
     answer = light["answer"]
     if answer is None and explained is not None:
         answer = explained.score.answer
-    found = (
-        "The text has no answer." if answer is None else f"The answer is {one_line(answer, 80)!r}."
-    )
-    truth = "" if truth is None else f" The ground truth is {one_line(truth)!r}."
     if light["status"] == Status.ANSWER_UNDECIDED:
-        why = light["answer_method"]
-        return f"{found}{truth} Their equality is undecided ({why}), so it counts as wrong."
-    if light["acc"] is None:
-        return light["message"] or f"{found}{truth} It is not known whether it is right."
-    return f"{found}{truth} It counts as {'right' if light['acc'] else 'wrong'}."
+        why = f"Their equality is undecided ({light['answer_method']}), so it counts as wrong."
+    elif light["acc"] is None:
+        why = light["message"] or "It is not known whether it is right."
+    else:
+        why = f"It counts as {'right' if light['acc'] else 'wrong'}."
+    return {"found": answer, "truth": truth, "why": why}
 
 
 def _terms(light: Row, spec: RewardSpec | None, epoch: int) -> list[Document]:
-    """Return the terms of a reward: name, value, and what each adds."""
-    if spec is None or light["reward"] is None:
+    """Return the terms of a reward: name, value, and what each adds, None if not known."""
+    if light["reward"] is None:
         return []
     acc, ncr, penalty = light["acc"], light["ncr"], light["penalty"]
-    added = spec.terms(acc or 0.0, ncr or 0.0, epoch)
+    added = {"acc": None, "ncr": None}
+    if spec is not None:
+        added |= spec.terms(acc or 0.0, ncr or 0.0, epoch)
     terms = [
         {"name": name, "value": value, "adds": added[name]}
         for name, value in (("acc", acc), ("ncr", ncr))

@@ -12,6 +12,7 @@ import pytest
 
 from consensuspr.client import RewardSpec
 from consensuspr.data import read_problem_rows
+from consensuspr.score_log.curves import coarsen, read_curve
 from consensuspr.scoring import DatasetIndex
 from tests.score_logs import log_formulas
 from tests.watched import DATASET, watching
@@ -26,7 +27,7 @@ def percent(share: float) -> str:
     return f"{math.floor(100 * share + 0.5)}\u202f%"
 
 
-def group_of(browser: PageBrowser, wanted: str = "kind=wrong_high") -> dict[str, Any]:
+def group_of(browser: PageBrowser, wanted: str = "kind=wrong_all") -> dict[str, Any]:
     """Return a sample that the page shows."""
     row: dict[str, Any] = browser.documents(f"samples?{wanted}&limit=1")["rows"][0]
     return row
@@ -165,11 +166,13 @@ def test_a_rise_by_wrong_answers_is_a_warning(
         [sentence] = browser.texts("[data-finding=rise]")
         curve, _ = watched.get("curves", split="train")["runs"]
 
-        def ends(name: str) -> tuple[float, float]:
-            values = curve[name]
-            return sum(values[:4]) / 4, sum(values[-4:]) / 4
-
-        (low, high), (few, many) = ends("reward"), ends("reward_from_wrong")
+        (low, high), (few, many), (none, some) = (
+            [end[name] for end in curve["ends"]]
+            for name in ("reward", "reward_from_wrong", "ncr_of_wrong")
+        )
+        rows = coarsen(read_curve(tmp_path / "stuffing", "train"), 10)  # as `curves` prints them
+        assert [none, some] == pytest.approx([rows[0].ncr_of_wrong, rows[-1].ncr_of_wrong])
+        assert f"their NCR rose from {percent(none)} to {percent(some)}." in sentence
         assert sentence.startswith(f"stuffing: The reward rose by {high - low:.3f}, but Acc went")
         assert f"Wrong answers account for {many - few:.3f}: " in sentence
         assert (many - few) > (high - low) / 2
@@ -312,7 +315,7 @@ def test_a_bad_filter_is_an_error_beside_the_form(browser: PageBrowser, address:
 
 
 def test_rows_are_walked_and_opened_by_keyboard(browser: PageBrowser, address: str) -> None:
-    browser.show(address, "#/samples?kind=wrong_high")
+    browser.show(address, "#/samples?kind=wrong_all")
     links = browser.run("return [...document.querySelectorAll('a.row')].map(a => a.hash)")
     browser.press("j", "j", "k", "j")
     assert browser.run("return document.activeElement.hash") == links[1]
@@ -510,7 +513,6 @@ def test_a_growing_run_is_followed(browser: PageBrowser, make_run: Any, tmp_path
             f"document.querySelector('.runs tbody td').textContent !== {seen!r}"
             " && document.querySelector('[data-chart=acc]') === window.loaded"
         )
-        assert browser.texts(".badge.live") == ["growing"]
         assert browser.texts(".reading") == ["live"]
         # Lists do not move under the reader: what is new is offered.
         browser.go("#/samples")

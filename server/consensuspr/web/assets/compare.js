@@ -60,7 +60,7 @@ function sideForm(where, side, state, change) {
 }
 
 const FIGURES = [["samples", "samples", format.int], ["problems", "problems", format.int],
-  ["acc", "Acc", format.percent], ["ncr", "NCR", format.percent], ["ncr_wrong", "NCR of wrong", format.percent],
+  ["acc", "Acc", format.percent], ["ncr", "NCR", format.percent], ["ncr_wrong", "NCR of wrong answers", format.percent],
   ["reward", "reward", format.number], ["guarded", "guarded", format.percent], ["tokens", "tokens", format.int]];
 
 const sideTable = (where, { sides }, state) => table({
@@ -85,7 +85,7 @@ function interval({ mean, error, count }, points) {
 const BINS = Array.from({ length: 2 * PARTS + 1 }, (_, at) => {
   const say = (value) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value)}`;
   const [far, near] = [at - PARTS, at - PARTS - Math.sign(at - PARTS)].map((part) => part * (100 / PARTS));
-  if (!far) return "no change";
+  if (!far) return "equal";
   return far > 0 ? `${say(near)} to ${say(far)}` : `${say(far)} to ${say(near)}`;
 });
 
@@ -93,10 +93,10 @@ const CHANGE_LOOKS = [["all", null], ["better", "better", { sort: "acc", desc: n
   ["worse", "worse", { sort: "acc", desc: 0 }], ["the same", "same"], ["only in A", "only_a"], ["only in B", "only_b"]];
 const points = (value) => signed(value, { points: true });
 const COMPARE_COLUMNS = [["step", "step", format.int],
-  ["a_acc", "A", format.percent, "Acc"], ["b_acc", "B", format.percent, "Acc"], ["acc", "change", points, "Acc"],
-  ["a_ncr", "A", format.percent, "NCR"], ["b_ncr", "B", format.percent, "NCR"], ["ncr", "change", points, "NCR"],
+  ["a_acc", "A", format.percent, "Acc"], ["b_acc", "B", format.percent, "Acc"], ["acc", "B − A", points, "Acc"],
+  ["a_ncr", "A", format.percent, "NCR"], ["b_ncr", "B", format.percent, "NCR"], ["ncr", "B − A", points, "NCR"],
   ["a_reward", "A", format.number, "reward"], ["b_reward", "B", format.number, "reward"],
-  ["reward", "change", (value) => signed(value), "reward"],
+  ["reward", "B − A", (value) => signed(value), "reward"],
   ["a_samples", "A", format.int, "samples"], ["b_samples", "B", format.int, "samples"]]
   .map(([id, title, say, over]) => ({ id, title, over, numeric: true, cell: (row) => say(row[id]) }));
 
@@ -132,11 +132,11 @@ views.compare = async function compare({ chosen, state, get, go }) {
     "aria-current": (chosen.change || null) === name ? "true" : null,
   }, words, name ? h("b", ` ${format.int(counts[name])}`) : null));
   const changes = () => [
-    facts([["Acc", interval(differences.acc, true)], ["NCR", interval(differences.ncr, true)],
-      ["reward", rewarded ? interval(differences.reward, false) : null]]),
+    facts([[`Acc, each ${subject} once`, interval(differences.acc, true)], [`NCR, each ${subject} once`, interval(differences.ncr, true)],
+      [`reward, each ${subject} once`, rewarded ? interval(differences.reward, false) : null]]),
     h("div.charts", chart({
-      kind: "bars", name: "changes", title: `${byStep ? "Prompts" : "Problems"} by change of Acc`,
-      about: "in percentage points; left of no change: worse", x: { title: "change of Acc" },
+      kind: "bars", name: "changes", title: `${byStep ? "Prompts" : "Problems"} by difference in Acc`,
+      about: "B minus A, in percentage points; left of equal: B is worse", x: { title: "difference in Acc" },
       y: { title: "", format: INT, fromZero: true }, bins: BINS,
       series: [{ name: `${subject}s`, look: 0, x: [], y: page.parts }],
     })),
@@ -153,9 +153,9 @@ views.compare = async function compare({ chosen, state, get, go }) {
       sideTable(where, page, state),
       both && String(sides.a.datasets) !== String(sides.b.datasets)
         ? warning("Different datasets scored the two sides. Their NCR and rewards cannot be compared.") : null,
-      h("section", { "aria-labelledby": "changed" }, h("h2", { id: "changed" }, "Changes from A to B"),
-        hint(both ? `Means over the ${format.count(both, subject)} of both sides; Acc and NCR in percentage points. `
-          + "In brackets: the 95 % confidence interval over problems. If it contains 0, the change may be chance."
+      h("section", { "aria-labelledby": "changed" }, h("h2", { id: "changed" }, "B minus A"),
+        hint(both ? `Means over the ${format.count(both, subject)} of both sides. The table above counts each sample once. `
+          + "Acc and NCR in percentage points, with their 95 % confidence interval: if it contains 0, the difference may be chance."
           : `No ${subject} is on both sides.`),
         both ? changes() : null),
       h("section", { "aria-labelledby": "which" }, h("h2", { id: "which" }, `Which ${subject}s`),
@@ -245,7 +245,7 @@ views.pair = async function pair({ chosen, state, get, go }) {
       nodes.length ? h("section", h("h2", "Nodes"), hint("Share of each side's samples that reach each node."), table({
         label: "Nodes by side", look: "node-table", rows: nodes, columns: [...nodeColumns,
           ...SIDES.map((side) => ({ title: side.toUpperCase(), numeric: true, width: "at-rate", cell: (node) => share(rate(side)(node)) })),
-          { title: "change", numeric: true, width: "at-rate", cell: difference }],
+          { title: "B − A", numeric: true, width: "at-rate", cell: difference }],
       })) : null,
       h("section", h("div.bar", h("h2", "Side by side"), modeSwitch()),
         h("div.beside.pair", SIDES.map(column))),

@@ -7,7 +7,7 @@ const KINDS = { suspicious: "suspicious", ...FLAGS };
 const MEANINGS = {
   suspicious: "samples with one of the next three remarks",
   guarded: "responses that state more values than the guard allows",
-  wrong_high: "the answer is wrong, but NCR is 50 % or more",
+  wrong_all: "the answer is wrong, but all nodes are reached",
   right_none: "the answer is right, but no node is reached",
   failed: "samples with another status than OK",
 };
@@ -48,6 +48,7 @@ const guard = (row) => (row.guard !== null && row.guard < 1
 const SAMPLE_COLUMNS = [{ id: "problem", title: "problem", lead: true, cell: (row) => clip(row.problem) },
   { id: "run", title: "run", unsorted: true, of: (state) => state.runs.length > 1,
     cell: (row, at, state) => clip(runName(state, row.run)) },
+  { id: "rollout_id", title: "rollout", optional: true, cell: (row) => clip(row.rollout_id) },
   { id: "step", title: "step", numeric: true, optional: true, cell: (row) => format.int(row.step) },
   { id: "model", title: "model", optional: true, cell: (row) => clip(row.model) },
   { id: "diagnosis", title: "diagnosis", optional: true, cell: (row) => clip(row.diagnosis) },
@@ -74,7 +75,7 @@ const OWN_NAME = {
 /** Return a table of samples.  `alike`: all are of one run and problem. */
 function sampleTable(label, rows, state, { chosen = {}, onsort, alike } = {}) {
   const shown = SAMPLE_COLUMNS.filter((column) => !column.of || column.of(state));
-  const columns = alike ? [OWN_NAME, ...shown.filter(({ id }) => !["problem", "run"].includes(id))] : shown;
+  const columns = alike ? [OWN_NAME, ...shown.filter(({ id }) => !["problem", "run", "rollout_id"].includes(id))] : shown;
   return table({
     label, rows, look: "rows", onsort, sort: chosen.sort, up: String(chosen.desc) === "0",
     href: sampleLink,

@@ -5,14 +5,13 @@ const PROBLEMS = 20; // of a dataset on one page
 const EXAMPLES = 2; // of right samples that reach a node, and of wrong ones
 const AROUND = 240; // characters on each side of a hit, where no line ends sooner
 
-// Columns with one heading belong together: "first step" is the Acc of the first step.
+// Columns with one heading belong together: "change" is that of Acc, from the first to the last step.
 const say = { ...format, share: (value) => share(value), change: (value) => signed(value, { points: true }) };
 const PROBLEM_COLUMNS = [
   ["source", "source", "text"], ["samples", "samples", "int"], ["reward", "reward", "number"],
-  ["acc", "all", "share", "Acc"], ["first_acc", "first step", "percent", "Acc"],
-  ["last_acc", "last step", "percent", "Acc"], ["change", "change", "change", "Acc"],
-  ["ncr", "all", "share", "NCR"], ["ncr_right", "right", "percent", "NCR"],
-  ["ncr_wrong", "wrong", "percent", "NCR"],
+  ["acc", "all", "share", "Acc"], ["change", "change", "change", "Acc"],
+  ["ncr", "all", "share", "NCR"], ["ncr_right", "of right answers", "percent", "NCR"],
+  ["ncr_wrong", "of wrong answers", "percent", "NCR"],
 ].map(([id, title, kind, over]) =>
   ({ id, title, over, optional: true, numeric: kind !== "text", cell: (row) => say[kind](row[id]) }));
 
@@ -38,7 +37,7 @@ views.problems = async function problems({ chosen, state, get, go }) {
         up: String(chosen.desc) === "0", onsort: (id, up) => change({ sort: id, desc: up ? 0 : null }),
         href, data: (row) => ({ "data-problem": href(row) }),
         columns: [{ id: "problem", title: "problem", lead: true, cell: (row) =>
-          [clip(row.problem), row.text ? h("span.excerpt", plain(row.text.replace(/\$|\\[()[\]]/g, ""))) : null] }, ...PROBLEM_COLUMNS],
+          [clip(row.problem), row.text ? h("span.excerpt", prose(row.text, true)) : null] }, ...PROBLEM_COLUMNS],
       }),
     ],
   };
@@ -132,7 +131,9 @@ function nodeTable(nodes, { run, id, right, wrong, dataset, get }, { keep, data 
   const says = (node) => {
     const remark = judgement(node, right, wrong);
     return [words.cell(node), remark ? h("span.badge.warn", remark) : null,
-      node.expressions.length ? wordings(node.expressions, format.count(node.expressions.length, "wording")) : null];
+      node.expressions.length ? h("p.first", wording(node.expressions[0])) : null,
+      node.expressions.length > 1
+        ? wordings(node.expressions.slice(1), format.count(node.expressions.length - 1, "other wording")) : null];
   };
   return table({
     label: `Nodes of ${id}`, look: "node-table", rows: nodes, data,

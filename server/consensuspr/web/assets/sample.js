@@ -65,17 +65,17 @@ function nodeItem(node, onshow) {
 function arithmetic({ formula, terms, sample: row }) {
   const say = format.short;
   const factor = ({ name, value, adds }) => {
-    if (value === null) return "unknown";
+    if (value === null || adds === null) return value === null ? "unknown" : say(value);
     if (name === "penalty") return "by the trainer";
     return value ? `${say(adds / value)} × ${say(value)}` : `× ${say(value)}`;
   };
   const line = (look) => ([title, words, value]) => h("tr", { class: look },
     h("th", { scope: "row" }, title), h("td", words),
-    h("td.figure", value === null ? "none" : say(value)));
+    h("td.figure", value === null ? "–" : say(value)));
   const of = (names) => terms.filter(({ name }) => names.includes(name))
     .map((term) => [term.name === "penalty" ? "penalty" : term.name === "acc" ? "Acc" : "NCR", factor(term), term.adds]);
   const trained = known(row.score) && known(row.reward) && row.score !== row.reward;
-  return h("table.arithmetic", formula ? h("caption", h("code", formula)) : null,
+  return h("table.arithmetic", formula ? h("caption", h("code", formula)) : terms.length ? h("caption", "The file does not name the formula.") : null,
     h("tbody", of(["acc", "ncr"]).map(line()), line("sum")(["reward", "", row.reward]),
       of(["penalty"]).map(line()), trained ? line("sum")(["trained on", "", row.score]) : null));
 }
@@ -165,7 +165,8 @@ views.sample = async function sample({ parts: [run, key], chosen, state, get, go
           legend(nodes.filter((node) => node.matched).map((node) => node.channel)), body),
         h("aside.why", { "aria-label": "Reward" },
           h("section", h("h2", "Reward"), arithmetic(data), ncrLines(row, data.guard)),
-          h("section", h("h2", "Answer"), h("p", data.answer),
+          h("section", h("h2", "Answer"), h("p", known(data.answer.found) ? ["The answer is ", wording(data.answer.found), ". "] : "The text has no answer. ",
+              known(data.answer.truth) ? ["The ground truth is ", wording(data.answer.truth), ". "] : null, data.answer.why),
             row.answer_method ? hint(`Decided by: ${row.answer_method}`) : null),
           h("section", h("h2", "Nodes"), nodes.length
             ? h("ol.nodes", nodes.map((node) => nodeItem(node, showHit))) : hint(noNodes)),
