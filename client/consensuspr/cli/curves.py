@@ -43,7 +43,7 @@ def curves(
     consensuspr curves runs/qwen3-4b --split train --plot curves.png
     ```
 
-    *NCR of wrong answers* is the mean NCR of samples with a wrong answer. If it grows and Acc does not, the
+    *NCR of wrong answers* is the mean NCR of their samples. If it grows and Acc does not, the
     policy has learnt to name nodes instead of solving problems.
     """
     from consensuspr.score_log.curves import coarsen, read_curve

@@ -14,7 +14,7 @@ from consensuspr.client import RewardSpec
 from consensuspr.data import read_problem_rows
 from consensuspr.score_log.curves import coarsen, read_curve
 from consensuspr.scoring import DatasetIndex
-from tests.score_logs import log_formulas
+from tests.score_logs import log_formulas, write_log
 from tests.watched import DATASET, watching
 from tests.web.page.conftest import PageBrowser
 
@@ -47,7 +47,7 @@ def states(browser: PageBrowser, address: str) -> dict[str, str]:
         "problem": f"#/problem/{row['run']}/{row['problem']}",
         "datasets": "#/datasets",
         "dataset": f"#/dataset/{digest}?sort=gap&limit=3",
-        "compare": "#/compare?a=0&b=1&by=step",
+        "compare": "#/compare?a=0&b=1",
         "pair": f"#/pair?problem={row['problem']}&a=0&b=1",
         "nowhere": "#/nowhere",
     }
@@ -73,6 +73,27 @@ def test_nothing_is_wider_than_a_narrow_window(browser: PageBrowser, address: st
     for address in addresses:
         browser.go(address)
         assert browser.run("return document.documentElement.scrollWidth") <= 360, address
+
+
+@pytest.mark.parametrize("view", ["problems", "problem", "samples"])
+def test_tables_are_as_narrow_as_a_laptop(view: str, browser: PageBrowser, address: str) -> None:
+    browser.show(address, states(browser, address)[view], width=1300)
+    cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth)"
+    assert browser.run(f"return {cut}.map(e => e.ariaLabel)") == []
+    if view == "problems":
+        assert browser.texts("thead th")[-1] == "of wrong answers"
+        assert browser.run("return document.querySelectorAll('.excerpt .katex').length") > 0
+
+
+def test_a_curve_without_values_says_so(browser: PageBrowser, tmp_path: Path) -> None:
+    known = {"time": 10**15, "problem_id": "p", "response": "1", "status": "OK", "reward": 0.5}
+    write_log(tmp_path / "run", [{**known, "acc": 1.0, "step": step} for step in (1, 2)])
+    with watching(tmp_path / "run") as watched:
+        watched.wait_read()
+        browser.show(f"{watched.url}/")
+        [plot] = browser.texts("[data-chart=num_tokens] .plot")
+        assert plot == "rollouts have no num_tokens"
+        assert browser.texts(".reading") == [""]  # it is not written to any more
 
 
 def test_curves_of_both_runs_are_drawn(browser: PageBrowser, address: str) -> None:
@@ -151,7 +172,7 @@ def test_a_click_into_a_chart_leads_to_the_samples_of_that_step(
     chosen = int(step)
     # Of the split that the curve is drawn of.
     assert 1 < chosen < 8 and rest == "split=train"
-    assert set(browser.texts("table.rows tbody td:nth-child(3)")) == {str(chosen)}
+    assert set(browser.texts("table.rows tbody td:nth-child(4)")) == {str(chosen)}
 
 
 def test_a_rise_by_wrong_answers_is_a_warning(
@@ -182,7 +203,7 @@ def test_a_rise_by_wrong_answers_is_a_warning(
         browser.wait()
         assert set(browser.texts("table.rows .verdict")) == {"✗ wrong"}
         assert set(browser.texts("table.rows tbody td:nth-child(2)")) == {"stuffing"}
-        assert min(map(int, browser.texts("table.rows tbody td:nth-child(3)"))) >= 37
+        assert min(map(int, browser.texts("table.rows tbody td:nth-child(4)"))) >= 37
 
 
 def test_two_runs_are_compared_problem_by_problem(browser: PageBrowser, address: str) -> None:

@@ -177,9 +177,8 @@ views.problem = async function problem({ parts: [run, id], chosen, state, get, g
         }),
         nodes.length ? [side("by_right", history.right, "Nodes reached by right samples"),
           side("by_wrong", history.wrong, "Nodes reached by wrong samples")] : null)) : null,
-      (data.samples > data.best.length ? [["newest", "Newest"], ["best", "Best"], ["worst", "Worst"]] : [["best", "All"]])
-        .map(([name, title]) => h("section", h("h2", `${title} samples`),
-          sampleTable(`${title} samples`, data[name], state, { alike: true }))),
+      h("section", h("h2", data.samples > data.best.length ? "Best samples" : "All samples"),
+        sampleTable("samples, the best first", data.best, state, { alike: true })),
     ],
   };
 };
