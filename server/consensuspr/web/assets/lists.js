@@ -42,8 +42,6 @@ const namesOf = (state, column) =>
   [...new Set(state.runs.flatMap((run) => run[column] || []))].filter((name) => name).sort()
     .map((name) => [name, name]);
 
-const guard = (row) => (row.guard !== null && row.guard < 1
-  ? h("b.low", format.number(row.guard)) : format.short(row.guard));
 // `of`: in which states a column is shown.  `optional`: shown if a row has a value there.
 const SAMPLE_COLUMNS = [{ id: "problem", title: "problem", lead: true, cell: (row) => clip(row.problem) },
   { id: "run", title: "run", unsorted: true, of: (state) => state.runs.length > 1,
@@ -58,8 +56,6 @@ const SAMPLE_COLUMNS = [{ id: "problem", title: "problem", lead: true, cell: (ro
   { id: "ncr", title: "NCR", about: "share of the nodes that the response reaches, times the guard",
     numeric: true, cell: (row) => share(row.ncr) },
   { id: "num_matched", title: "nodes", numeric: true, cell: nodesOf },
-  { id: "guard", title: "guard", about: "factor on NCR; 1: no change",
-    numeric: true, cell: guard },
   { id: "num_tokens", title: "tokens", numeric: true, optional: true, cell: (row) => format.int(row.num_tokens) },
   { id: "tpn", title: "TPN", about: "tokens per reached node", numeric: true,
     optional: true, cell: (row) => format.tpn(row.tpn) },
