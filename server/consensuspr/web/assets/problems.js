@@ -130,10 +130,10 @@ function nodeTable(nodes, { run, id, right, wrong, dataset, get }, { keep, data 
   const [number, words] = nodeColumns;
   const says = (node) => {
     const remark = judgement(node, right, wrong);
+    const [first, ...others] = node.expressions.filter((text) => text !== nodeName(node));
     return [words.cell(node), remark ? h("span.badge.warn", remark) : null,
-      node.expressions.length ? h("p.first", wording(node.expressions[0])) : null,
-      node.expressions.length > 1
-        ? wordings(node.expressions.slice(1), format.count(node.expressions.length - 1, "other wording")) : null];
+      first === undefined ? null : h("div", wording(first)),
+      others.length ? wordings(others, format.count(others.length, "other wording")) : null];
   };
   return table({
     label: `Nodes of ${id}`, look: "node-table", rows: nodes, data,
