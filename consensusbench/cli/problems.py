@@ -38,7 +38,8 @@ def problems(
         list[str],
         file_argument(
             "NAME[@REVISION|=PATH]...",
-            f"Problem sets: {', '.join(SOURCES)}. With =PATH, reads that file.",
+            f"Problem sets: {', '.join(SOURCES)}. With =PATH, reads that file. Or a dataset, or a"
+            " Parquet file of verl.",
         ),
     ],
     output: Annotated[Path, file_option("File of problems: .jsonl, .jsonl.gz or .parquet.")],
@@ -57,11 +58,13 @@ def problems(
     consensusbench problems gsm8k math-500 aime-2024 aime-2025 dapo-math-17k --output problems.jsonl
     consensusbench problems dapo-math-17k=dapo.parquet math-500=test.jsonl --output problems.jsonl
     consensusbench problems gsm8k@main --limit 100 --output few.jsonl
+    consensusbench problems train.parquet test.parquet --output problems.jsonl
     ```
 
     The output has no nodes; `consensusbench build` makes them. Keeps one of several problems with
     the same text. Leaves out texts with two different answers, and training problems that are also
-    in a test set. `--json` lists them.
+    in a test set. `--json` lists them. Problems of a Parquet file of verl get the ids by which the
+    reward looks them up in training.
     """
     # The hub's library writes its warnings itself; through the root they would come twice.
     logging.getLogger("huggingface_hub").propagate = False

@@ -16,7 +16,6 @@ PAGES: Final = {
     "Run a server": "guides/serve",
     "The score log": "guides/score-log",
     "Train with verl": "tutorials/verl",
-    "verl in depth": "guides/verl",
     "Watch a run": "guides/watch",
 }
 

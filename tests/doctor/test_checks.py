@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from consensuspr.client.training import RewardSettings
 from consensuspr.client.verl.config import STEP_CREDIT_MANAGER, STEP_ESTIMATOR
-from consensuspr.doctor.checks import OF_RUN, OF_SETTINGS, Case, Check, check_schedule
+from consensuspr.doctor.checks import (
+    OF_RUN,
+    OF_SETTINGS,
+    Case,
+    Check,
+    check_address,
+    check_dataset,
+    check_schedule,
+    check_server,
+)
 from consensuspr.doctor.verl_run import DEFAULT_MODULE, Named, TrainingCommand
 from consensuspr.errors import InputError
 from tests.doctor.conftest import MANAGER, plan
@@ -121,6 +132,20 @@ def test_one_check(
 ) -> None:
     found = examined(check, changes, **fields)
     assert [one[: len(line or "")] for one in found] == ([] if line is None else [line])
+
+
+def test_a_run_without_a_server_is_checked_with_its_dataset(repository: Path) -> None:
+    path = repository / "examples" / "sample" / "dataset.jsonl"
+    case = Case(settings=RewardSettings(dataset_path=path))
+    assert made(check_server, case) == [f"ok none: each worker scores with {path}"]
+    assert made(check_address, case) == []
+    assert made(check_dataset, case)[0].startswith("ok 'default': 60 problems, 0 of them without")
+    assert case.client is not None
+    case.client.close()
+    [fault] = made(check_server, Case(settings=RewardSettings(dataset_path=repository / "none")))
+    assert fault.startswith("FAIL dataset_path: ") and fault.endswith(
+        "correct the path or the file"
+    )
 
 
 def test_the_settings_of_the_function_are_read() -> None:

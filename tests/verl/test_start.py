@@ -19,6 +19,7 @@ from consensuspr.client.training import RewardSettings
 from consensuspr.client.verl import start
 from consensuspr.client.verl.start import UnfitDataset, check_files
 from consensuspr.errors import DatasetMismatch, InputError
+from tests.verl.conftest import SAMPLE
 
 
 @pytest.fixture
@@ -44,13 +45,17 @@ def check(
             pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{split}.parquet")
         train, val = (str(tmp_path / f"{split}.parquet") for split in ("train", "val"))
         config = {"data": {"train_files": train, "val_files": [val]}}
-        check_files(config, RewardSettings(address=address, **settings))
+        check_files(config, RewardSettings(**{"address": address, **settings}))
 
     return checked
 
 
-def test_files_of_the_servers_problems_pass(check: Callable[..., None]) -> None:
+def test_files_of_the_datasets_problems_pass(check: Callable[..., None]) -> None:
     check(0)
+    alone = {"address": None, "dataset_path": SAMPLE / "dataset.jsonl"}
+    check(0, **alone)
+    with pytest.raises(UnfitDataset):
+        check(1, **alone)
 
 
 # No reward for problems without nodes lets the ids of another dataset pass.

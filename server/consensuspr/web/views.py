@@ -372,7 +372,8 @@ class Documents:
 
         def points(most: int) -> list[Row]:
             found = self._now.table(_CURVES.format(where=where, points=most), values)
-            return found.to_pylist(maps_as_pydicts="strict")
+            rows: list[Row] = found.to_pylist(maps_as_pydicts="strict")
+            return rows
 
         curves, tenths = points(MAX_POINTS), points(TENTHS)
         runs = []
@@ -1021,9 +1022,9 @@ def _terms(light: Row, spec: RewardSpec | None, epoch: int) -> list[Document]:
     if light["reward"] is None:
         return []
     acc, ncr, penalty = light["acc"], light["ncr"], light["penalty"]
-    added = {"acc": None, "ncr": None}
+    added: dict[str, float | None] = {"acc": None, "ncr": None}
     if spec is not None:
-        added |= spec.terms(acc or 0.0, ncr or 0.0, epoch)
+        added.update(spec.terms(acc or 0.0, ncr or 0.0, epoch))
     terms = [
         {"name": name, "value": value, "adds": added[name]}
         for name, value in (("acc", acc), ("ncr", ncr))
