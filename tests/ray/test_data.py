@@ -64,7 +64,7 @@ def test_lines_are_the_scored_rows_in_order(
     assert [row["rollout_id"] for row in rows] == [
         row["rollout_id"] for row in read_rollouts(rollouts_file)
     ]
-    counted = [score for part in scored for _, score in part.counted]
+    counted = [score for part in scored for _, score, _ in part.counted]
     assert [row["reward"] for row in rows] == [score.reward for score in counted]
     assert all(score.matched == () for score in counted), "summaries do not need them"
 

@@ -101,8 +101,8 @@ def test_many_steps_become_few_points(tmp_path: Path) -> None:
     points = read_curve(log(tmp_path, [row(step, 1.0, 4) for step in range(1, 8)]), None)
     assert [(p.first_step, p.last_step, p.samples) for p in coarsen(points, 3)] == [
         (1, 3, 3),
-        (4, 6, 3),
-        (7, 7, 1),
+        (4, 5, 2),
+        (6, 7, 2),
     ]
     assert len(coarsen(points, 100)) == 7
     assert coarsen([], 3) == []

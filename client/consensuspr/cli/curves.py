@@ -26,7 +26,7 @@ def curves(
     ] = None,
     points: Annotated[
         int, typer.Option(metavar="N", min=1, help="Most lines of the table; each averages steps.")
-    ] = 20,
+    ] = 10,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -43,7 +43,7 @@ def curves(
     consensuspr curves runs/qwen3-4b --split train --plot curves.png
     ```
 
-    *NCR wrong* is the mean NCR of samples with a wrong answer. If it grows and Acc does not, the
+    *NCR of wrong answers* is the mean NCR of their samples. If it grows and Acc does not, the
     policy has learnt to name nodes instead of solving problems.
     """
     from consensuspr.score_log.curves import coarsen, read_curve
@@ -62,9 +62,9 @@ def curves(
 
 def _table(curve: list[CurvePoint]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    headings = "Step Samples Reward Acc NCR NCR_wrong TPN Tokens Not_OK"
-    for heading in headings.split():
-        table.add_column(heading.replace("_", " "), justify="right", no_wrap=True)
+    headings = "Step|Samples|Reward|Acc|NCR|NCR of wrong answers|TPN|Tokens|Not OK"
+    for heading in headings.split("|"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for point in curve:
         steps = "–" if point.first_step is None else str(point.first_step)
         if point.first_step != point.last_step:

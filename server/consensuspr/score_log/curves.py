@@ -157,11 +157,10 @@ def _values(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 def coarsen(points: Sequence[CurvePoint], at_most: int) -> list[CurvePoint]:
     """Return the points with neighbours put together, so that there are ``at_most`` of them."""
-    width = max(1, -(-len(points) // at_most))
-    coarse = []
-    for start in range(0, len(points), width):
-        merged = CurvePoint(points[start].first_step, None)
-        for point in points[start : start + width]:
-            merged.merge(point)
-        coarse.append(merged)
+    number = min(at_most, len(points))
+    coarse: list[CurvePoint] = []
+    for at, point in enumerate(points):
+        if at * number // len(points) == len(coarse):  # the first one of the next part
+            coarse.append(CurvePoint(point.first_step, None))
+        coarse[-1].merge(point)
     return coarse

@@ -49,7 +49,7 @@ MAX_KEPT: Final = 16
 # Problems that are put into the database together.
 _PROBLEM_ROWS: Final = 8192
 
-BEGINNING_CHARS: Final = 160  # of a problem in a list
+BEGINNING_CHARS: Final = 300  # of a problem in a list: more than fit, so no cut formula is seen
 MAX_LIMIT: Final = 500
 MAX_OFFSET: Final = 10_000_000
 MAX_VALUES: Final = 100
@@ -101,12 +101,12 @@ WHERE problem IS NOT NULL AND problem_id NOT IN (SELECT problem FROM problems) G
 # Why one would look at a sample, by name; the rules of `kind`.
 FLAGS: Final = {
     "guarded": "coalesce(guard < 1, false)",
-    "wrong_high": "coalesce(acc = 0 AND ncr >= 0.5, false)",
+    "wrong_all": "coalesce(acc = 0 AND num_nodes > 0 AND num_matched = num_nodes, false)",
     "right_none": "coalesce(acc = 1 AND num_nodes > 0 AND num_matched = 0, false)",
     "failed": "status <> 'OK'",
 }
 KINDS: Final = {
-    "suspicious": f"({FLAGS['guarded']} OR {FLAGS['wrong_high']} OR {FLAGS['right_none']})",
+    "suspicious": f"({FLAGS['guarded']} OR {FLAGS['wrong_all']} OR {FLAGS['right_none']})",
     **FLAGS,
 }
 VERDICTS: Final = {"right": "acc = 1", "wrong": "acc = 0", "unknown": "acc IS NULL"}

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -56,10 +55,10 @@ from consensuspr.web.store import (
 Document: TypeAlias = dict[str, Any]
 
 MAX_POINTS: Final = 400  # of a curve; neighbouring steps of a longer one are one point
-MAX_HISTORY: Final = 60  # points of a problem's history
+TENTHS: Final = 10  # parts of a run, as rows of `consensuspr curves`; the page shows both ends
+MAX_HISTORY: Final = 10  # points of a problem's history: columns that fit into a third of a window
 MAX_NAMES: Final = 200  # different splits, sources and models that are offered
 MAX_GROUP: Final = 256
-MAX_NEIGHBOURS: Final = 64  # of a sample, in its group
 MAX_SIDES: Final = 6  # runs or models that a page to keep compares with each other
 # Of a response; of a longer one its beginning, its end and the text around each hit.
 WHOLE_CHARS: Final = 100_000
@@ -68,16 +67,13 @@ MAX_DROPPED: Final = 100_000  # nodes that one review may drop
 CLOSE_S: Final = 5.0
 # Rewards nearer than this are the same to a trainer, which compares them in single precision.
 _EQUAL: Final = 1e-6
-# Of the differences in Acc: no change, and as many equal parts on each side of it.
-CHANGE_PARTS: Final = 4
 
 PROBLEM_SORTS: Final = (
-    "problem", "source", "samples", "acc", "ncr", "ncr_right", "ncr_wrong", "reward", "first_acc",
-    "last_acc", "change",
+    "problem", "source", "samples", "acc", "ncr", "ncr_right", "ncr_wrong", "reward", "change",
 )  # fmt: skip
 CHANGES: Final = ("better", "worse", "same", "only_a", "only_b")
 COMPARED_SORTS: Final = (
-    "problem", "step", "acc", "ncr", "reward", "a_acc", "b_acc", "a_ncr", "b_ncr", "a_reward",
+    "problem", "acc", "ncr", "reward", "a_acc", "b_acc", "a_ncr", "b_ncr", "a_reward",
     "b_reward", "a_samples", "b_samples",
 )  # fmt: skip
 # Columns with one value in a group of samples; of a group with an id, the problem need not.
@@ -90,7 +86,6 @@ _IDENTITY: Final = (
     "dataset", "dataset_digest", "normal_form_version", "answer_version", "server_version",
     "scoring_version", "reward_spec", "answer_rule", "on_undecided",
 )  # fmt: skip
-_OF_NEIGHBOURS: Final = ("key", "score", "acc", "ncr", "status", "flags")
 _CHANNEL_OF: Final = {"p": "pattern", "s": "statement", "c": "code", "e": "equation"}
 
 
@@ -124,7 +119,7 @@ steps AS (
 SELECT chosen.run AS run, min(chosen.step) AS first, max(chosen.step) AS x,
     {", ".join(f"{sql} AS {name}" for name, sql in _CURVE.items())}
 FROM chosen LEFT JOIN steps ON chosen.run = steps.run AND chosen.step = steps.step
-GROUP BY chosen.run, place // ceil(number / {MAX_POINTS}) ORDER BY x
+GROUP BY chosen.run, place * {{points}} // number ORDER BY x
 """
 # By model and by source of each run; by answer and nodes reached; by reward, in tenths.
 _GROUPS: Final = f"""
@@ -141,23 +136,24 @@ SELECT {_case(VERDICTS)} AS verdict, {_case(REACHED)} AS reached, count(*) AS sa
 FROM samples WHERE {{where}} GROUP BY 1, 2
 """
 _REWARDS: Final = f"""
-SELECT {_case(VERDICTS)} AS verdict, floor(10 * score)::INTEGER AS tenth, count(*) AS samples
+SELECT {_case(VERDICTS)} AS verdict, floor(10 * score + 1e-9)::INTEGER AS tenth,
+    count(*) AS samples
 FROM samples WHERE {{where}} AND score IS NOT NULL GROUP BY 1, 2
 """
 _RUN: Final = """
 SELECT count(*) AS samples, min(step) AS first, max(step) AS last,
-    count(DISTINCT problem) AS problems, max("time") AS "time", histogram(status) AS statuses
+    count(DISTINCT problem) AS problems, min("time") AS began, max("time") AS "time",
+    histogram(status) AS statuses
 FROM samples WHERE run = ?
 """
 _PROBLEMS: Final = """
 WITH chosen AS (SELECT * FROM samples WHERE {where}),
 steps AS (SELECT problem, step, avg(acc) AS acc FROM chosen GROUP BY problem, step),
-ends AS (SELECT problem, arg_min(acc, step) AS first_acc, arg_max(acc, step) AS last_acc
+ends AS (SELECT problem, arg_max(acc, step) - arg_min(acc, step) AS change
          FROM steps GROUP BY problem)
 SELECT problem, any_value(source) AS source, count(*) AS samples, avg(acc) AS acc, avg(ncr) AS ncr,
     avg(ncr) FILTER (acc = 1) AS ncr_right, avg(ncr) FILTER (acc = 0) AS ncr_wrong,
-    avg(score) AS reward, any_value(first_acc) AS first_acc, any_value(last_acc) AS last_acc,
-    any_value(last_acc) - any_value(first_acc) AS change
+    avg(score) AS reward, any_value(change) AS change
 FROM chosen JOIN ends USING (problem) GROUP BY problem
 """
 _SIDE: Final = """
@@ -168,18 +164,18 @@ SELECT count(*) AS samples, count(DISTINCT problem) AS problems, avg(acc) AS acc
 FROM samples WHERE {where}
 """
 _COMPARED: Final = """
-WITH a AS (SELECT problem, {step} AS step, count(*) AS samples, avg(acc) AS acc, avg(ncr) AS ncr,
-    avg(score) AS reward FROM samples WHERE {a} GROUP BY 1, 2),
-b AS (SELECT problem, {step} AS step, count(*) AS samples, avg(acc) AS acc, avg(ncr) AS ncr,
-    avg(score) AS reward FROM samples WHERE {b} GROUP BY 1, 2)
-SELECT coalesce(a.problem, b.problem) AS problem, coalesce(a.step, b.step) AS step,
+WITH a AS (SELECT problem, count(*) AS samples, avg(acc) AS acc, avg(ncr) AS ncr,
+    avg(score) AS reward FROM samples WHERE {a} GROUP BY 1),
+b AS (SELECT problem, count(*) AS samples, avg(acc) AS acc, avg(ncr) AS ncr,
+    avg(score) AS reward FROM samples WHERE {b} GROUP BY 1)
+SELECT coalesce(a.problem, b.problem) AS problem,
     a.samples AS a_samples, a.acc AS a_acc, a.ncr AS a_ncr, a.reward AS a_reward,
     b.samples AS b_samples, b.acc AS b_acc, b.ncr AS b_ncr, b.reward AS b_reward,
     b.acc - a.acc AS acc, b.ncr - a.ncr AS ncr, b.reward - a.reward AS reward,
     CASE WHEN b.samples IS NULL THEN 'only_a' WHEN a.samples IS NULL THEN 'only_b'
         WHEN b.acc - a.acc > {equal} THEN 'better' WHEN a.acc - b.acc > {equal} THEN 'worse'
         WHEN b.acc - a.acc IS NOT NULL THEN 'same' END AS change
-FROM a FULL JOIN b ON a.problem = b.problem{same}
+FROM a FULL JOIN b ON a.problem = b.problem
 """
 # Problems by the node that wrong samples reach most often, as against right ones.
 _GAPS: Final = """
@@ -373,13 +369,17 @@ class Documents:
         """Return the curves of some runs: a point for each step, or for neighbouring ones."""
         wanted = self._filter(query, ("run", "step", "split", "source", "model", "formula"))
         where, values = self._now.where(wanted)
-        points: list[Row] = self._now.remembered(
-            ("curves", where, repr(values)),
-            lambda: self._now.rows(_CURVES.format(where=where), values),
-        )
+
+        def points(most: int) -> list[Row]:
+            found = self._now.table(_CURVES.format(where=where, points=most), values)
+            rows: list[Row] = found.to_pylist(maps_as_pydicts="strict")
+            return rows
+
+        curves, tenths = points(MAX_POINTS), points(TENTHS)
         runs = []
         for number in wanted.runs or range(len(self._now.runs)):
-            mine = [point for point in points if point["run"] == number]
+            mine = [point for point in curves if point["run"] == number]
+            parts = [one for one in tenths if one["run"] == number and one["x"] is not None]
             with_step = [point for point in mine if point["x"] is not None]
             total = [{name: p[name] for name in _CURVE} for p in mine if p["x"] is None]
             runs.append(
@@ -388,6 +388,7 @@ class Documents:
                     **{n: [point[n] for point in with_step] for n in ("x", "first", *_CURVE)},
                     "without_step": sum(point["samples"] for point in total),
                     "total": total,
+                    "ends": parts if len(parts) < 2 else [parts[0], parts[-1]],
                 }
             )
         return {"revision": self._now.revision, "runs": runs}
@@ -422,11 +423,9 @@ class Documents:
         [whole], remaining = _taken(query, "whole")
         Filter.of(remaining, ())
         light, row = self._now.sample(self._run(run), key)
-        group = Filter((light["run"],), sort="score", limit=MAX_NEIGHBOURS).equal(_group_of(light))
-        return self._sample(light, row, self._now.page(group), whole == "1")
+        return self._sample(light, row, whole == "1")
 
-    def _sample(self, light: Row, row: Row, neighbours: Sequence[Row], whole: bool) -> Document:
-        """Return the document of a sample; ``neighbours`` are those of its group."""
+    def _sample(self, light: Row, row: Row, whole: bool) -> Document:
         text, digest = row["response"], row["dataset_digest"]
         found = self._views.explain(row)
         explained = None if isinstance(found, str) else found
@@ -445,6 +444,11 @@ class Documents:
         problem["ground_truth"] = row["ground_truth"] or problem["ground_truth"]
         guard = None if explained is None else explained.guard
         reward = _reward_of(row)
+        if row["reward_spec"] is None and explained is not None:
+            # Files do not name their formula.  It is the default if that gives the same reward.
+            now = explained.score.reward
+            if None not in (now, light["reward"]) and abs(now - light["reward"]) < _EQUAL:
+                reward = ScoreOptions().reward
         return {
             "run": light["run"],
             "key": light["key"],
@@ -464,7 +468,6 @@ class Documents:
             "identity": {name: row[name] for name in _IDENTITY}
             | {"reward_spec": None if reward is None else asdict(reward)},
             "other": json.loads(row[OTHER] or "{}", parse_constant=lambda _: None),
-            "neighbours": [{name: near[name] for name in _OF_NEIGHBOURS} for near in neighbours],
         }
 
     def _nodes(
@@ -596,18 +599,15 @@ class Documents:
             "wrong": reached["wrong"],
             "nodes": nodes,
             "history": _history(counts, len(nodes)),
-            "newest": self._now.page(wanted),
             "best": self._now.page(replace(wanted, sort="score")),
-            "worst": self._now.page(replace(wanted, sort="score", desc=False)),
         }
 
     # Two sides
 
     def compare(self, query: Query) -> Document:
-        """Return what changes from one side to another: a page of problems, or of prompts."""
-        [by, change, sort, named], remaining = _taken(query, "by", "change", "sort", "q")
-        given = {"by": by, "change": change, "sort": sort}
-        by_step = choice("by", given, ("problem", "step")) == "step"
+        """Return the differences of two sides: a page of problems."""
+        [change, sort, named], remaining = _taken(query, "change", "sort", "q")
+        given = {"change": change, "sort": sort}
         change = choice("change", given, CHANGES) or ""
         sort = choice("sort", given, COMPARED_SORTS) or "acc"
         sides: dict[str, list[tuple[str, str]]] = {"a": [], "b": []}
@@ -624,10 +624,7 @@ class Documents:
         wanted = self._filter(page, _PAGE)
         conditions = {side: self._now.where(Filter.of(q)) for side, q in sides.items()}
         (a, a_values), (b, b_values) = conditions.values()
-        sql = _COMPARED.format(
-            a=a, b=b, equal=_EQUAL, same=" AND a.step = b.step" if by_step else "",
-            step="step" if by_step else "NULL::BIGINT",
-        )  # fmt: skip
+        sql = _COMPARED.format(a=a, b=b, equal=_EQUAL)
         found = self._now.table(sql, [*a_values, *b_values])
         counts = {
             row["values"]: row["counts"] for row in found["change"].value_counts().to_pylist()
@@ -638,7 +635,6 @@ class Documents:
             "sides": {side: self._side(*condition) for side, condition in conditions.items()},
             "counts": {name: counts.get(name, 0) for name in CHANGES},
             "differences": {name: _difference(found, name) for name in ("acc", "ncr", "reward")},
-            "parts": _parts(found),
             **_table_page(self._now.named(of_change, named), wanted, sort),
             "searched": of_change.num_rows if named else None,
         }
@@ -846,10 +842,8 @@ class Documents:
         done = 0
         for (run_id, *values), some in groups.items():
             wholes = self._now.wholes(self._now.run(run_id), [row["key"] for row in some])
-            best = sorted(some, key=lambda row: math.inf if row["score"] is None else -row["score"])
             for row in some:
-                sample = self._sample(row, wholes[row["key"]], best[:MAX_NEIGHBOURS], True)
-                yield f"sample/{run_id}/{row['key']}", sample
+                yield f"sample/{run_id}/{row['key']}", self._sample(row, wholes[row["key"]], True)
             asked = {name: str(value) for name, value in values if value is not None}
             yield _named(asked, "group", str(run_id)), self.group(str(run_id), [*asked.items()])
             done += len(some)
@@ -1009,29 +1003,28 @@ def _pieces(text: str, explained: Explanation | None, whole: bool) -> list[Docum
     return pieces
 
 
-def _answer(light: Row, explained: Explanation | None, truth: str | None) -> str:
-    """Return Acc with its reason, in sentences."""
+def _answer(light: Row, explained: Explanation | None, truth: str | None) -> Document:
+    """Return the answer, the ground truth, and a sentence about their equality."""
     answer = light["answer"]
     if answer is None and explained is not None:
         answer = explained.score.answer
-    found = (
-        "The text has no answer." if answer is None else f"The answer is {one_line(answer, 80)!r}."
-    )
-    truth = "" if truth is None else f" The ground truth is {one_line(truth)!r}."
     if light["status"] == Status.ANSWER_UNDECIDED:
-        why = light["answer_method"]
-        return f"{found}{truth} Their equality is undecided ({why}), so it counts as wrong."
-    if light["acc"] is None:
-        return light["message"] or f"{found}{truth} It is not known whether it is right."
-    return f"{found}{truth} It counts as {'right' if light['acc'] else 'wrong'}."
+        why = f"Their equality is undecided ({light['answer_method']}), so it counts as wrong."
+    elif light["acc"] is None:
+        why = light["message"] or "It is not known whether it is right."
+    else:
+        why = f"It counts as {'right' if light['acc'] else 'wrong'}."
+    return {"found": answer, "truth": truth, "why": why}
 
 
 def _terms(light: Row, spec: RewardSpec | None, epoch: int) -> list[Document]:
-    """Return the terms of a reward: name, value, and what each adds."""
-    if spec is None or light["reward"] is None:
+    """Return the terms of a reward: name, value, and what each adds, None if not known."""
+    if light["reward"] is None:
         return []
     acc, ncr, penalty = light["acc"], light["ncr"], light["penalty"]
-    added = spec.terms(acc or 0.0, ncr or 0.0, epoch)
+    added: dict[str, float | None] = {"acc": None, "ncr": None}
+    if spec is not None:
+        added.update(spec.terms(acc or 0.0, ncr or 0.0, epoch))
     terms = [
         {"name": name, "value": value, "adds": added[name]}
         for name, value in (("acc", acc), ("ncr", ncr))
@@ -1077,15 +1070,6 @@ def _difference(table: pa.Table, name: str) -> Document:
         "error": error,
         "count": len(values),
     }
-
-
-def _parts(table: pa.Table) -> list[int]:
-    """Return how many problems changed by how much: from -1 to 1, no change in the middle."""
-    values = table.column("acc").drop_null().to_numpy()
-    far = np.sign(values) * np.ceil(np.abs(values) * CHANGE_PARTS - _EQUAL)
-    at = far.astype(np.int64) + CHANGE_PARTS
-    counts: list[int] = np.bincount(at, minlength=2 * CHANGE_PARTS + 1).tolist()
-    return counts
 
 
 def _history(counts: Sequence[Row], width: int) -> Document:

@@ -79,7 +79,7 @@ CHOICES: dict[str, Callable[[dict[str, Any]], bool]] = {
     "#/samples?verdict=wrong": lambda one: one["acc"] == 0,
     "#/samples?diagnosis=direct%20answer": lambda one: one["diagnosis"] == "direct answer",
     "#/samples?run=0&problem=p11": lambda one: one["problem"] == "p11",
-    "#/samples?kind=wrong_high": lambda one: "wrong_high" in one["flags"],
+    "#/samples?kind=right_none": lambda one: "right_none" in one["flags"],
     "#/samples?model=plain": lambda one: one["model"] == "plain",
 }
 

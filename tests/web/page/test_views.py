@@ -12,8 +12,9 @@ import pytest
 
 from consensuspr.client import RewardSpec
 from consensuspr.data import read_problem_rows
+from consensuspr.score_log.curves import coarsen, read_curve
 from consensuspr.scoring import DatasetIndex
-from tests.score_logs import log_formulas
+from tests.score_logs import log_formulas, write_log
 from tests.watched import DATASET, watching
 from tests.web.page.conftest import PageBrowser
 
@@ -26,7 +27,7 @@ def percent(share: float) -> str:
     return f"{math.floor(100 * share + 0.5)}\u202f%"
 
 
-def group_of(browser: PageBrowser, wanted: str = "kind=wrong_high") -> dict[str, Any]:
+def group_of(browser: PageBrowser, wanted: str = "kind=wrong_all") -> dict[str, Any]:
     """Return a sample that the page shows."""
     row: dict[str, Any] = browser.documents(f"samples?{wanted}&limit=1")["rows"][0]
     return row
@@ -46,7 +47,7 @@ def states(browser: PageBrowser, address: str) -> dict[str, str]:
         "problem": f"#/problem/{row['run']}/{row['problem']}",
         "datasets": "#/datasets",
         "dataset": f"#/dataset/{digest}?sort=gap&limit=3",
-        "compare": "#/compare?a=0&b=1&by=step",
+        "compare": "#/compare?a=0&b=1",
         "pair": f"#/pair?problem={row['problem']}&a=0&b=1",
         "nowhere": "#/nowhere",
     }
@@ -72,6 +73,27 @@ def test_nothing_is_wider_than_a_narrow_window(browser: PageBrowser, address: st
     for address in addresses:
         browser.go(address)
         assert browser.run("return document.documentElement.scrollWidth") <= 360, address
+
+
+@pytest.mark.parametrize("view", ["problems", "problem", "samples"])
+def test_tables_are_as_narrow_as_a_laptop(view: str, browser: PageBrowser, address: str) -> None:
+    browser.show(address, states(browser, address)[view], width=1300)
+    cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth)"
+    assert browser.run(f"return {cut}.map(e => e.ariaLabel)") == []
+    if view == "problems":
+        assert browser.texts("thead th")[-1] == "of wrong answers"
+        assert browser.run("return document.querySelectorAll('.excerpt .katex').length") > 0
+
+
+def test_a_curve_without_values_says_so(browser: PageBrowser, tmp_path: Path) -> None:
+    known = {"time": 10**15, "problem_id": "p", "response": "1", "status": "OK", "reward": 0.5}
+    write_log(tmp_path / "run", [{**known, "acc": 1.0, "step": step} for step in (1, 2)])
+    with watching(tmp_path / "run") as watched:
+        watched.wait_read()
+        browser.show(f"{watched.url}/")
+        [plot] = browser.texts("[data-chart=num_tokens] .plot")
+        assert plot == "rollouts have no num_tokens"
+        assert browser.texts(".reading") == [""]  # it is not written to any more
 
 
 def test_curves_of_both_runs_are_drawn(browser: PageBrowser, address: str) -> None:
@@ -150,7 +172,7 @@ def test_a_click_into_a_chart_leads_to_the_samples_of_that_step(
     chosen = int(step)
     # Of the split that the curve is drawn of.
     assert 1 < chosen < 8 and rest == "split=train"
-    assert set(browser.texts("table.rows tbody td:nth-child(3)")) == {str(chosen)}
+    assert set(browser.texts("table.rows tbody td:nth-child(4)")) == {str(chosen)}
 
 
 def test_a_rise_by_wrong_answers_is_a_warning(
@@ -165,11 +187,13 @@ def test_a_rise_by_wrong_answers_is_a_warning(
         [sentence] = browser.texts("[data-finding=rise]")
         curve, _ = watched.get("curves", split="train")["runs"]
 
-        def ends(name: str) -> tuple[float, float]:
-            values = curve[name]
-            return sum(values[:4]) / 4, sum(values[-4:]) / 4
-
-        (low, high), (few, many) = ends("reward"), ends("reward_from_wrong")
+        (low, high), (few, many), (none, some) = (
+            [end[name] for end in curve["ends"]]
+            for name in ("reward", "reward_from_wrong", "ncr_of_wrong")
+        )
+        rows = coarsen(read_curve(tmp_path / "stuffing", "train"), 10)  # as `curves` prints them
+        assert [none, some] == pytest.approx([rows[0].ncr_of_wrong, rows[-1].ncr_of_wrong])
+        assert f"their NCR rose from {percent(none)} to {percent(some)}." in sentence
         assert sentence.startswith(f"stuffing: The reward rose by {high - low:.3f}, but Acc went")
         assert f"Wrong answers account for {many - few:.3f}: " in sentence
         assert (many - few) > (high - low) / 2
@@ -179,7 +203,7 @@ def test_a_rise_by_wrong_answers_is_a_warning(
         browser.wait()
         assert set(browser.texts("table.rows .verdict")) == {"✗ wrong"}
         assert set(browser.texts("table.rows tbody td:nth-child(2)")) == {"stuffing"}
-        assert min(map(int, browser.texts("table.rows tbody td:nth-child(3)"))) >= 37
+        assert min(map(int, browser.texts("table.rows tbody td:nth-child(4)"))) >= 37
 
 
 def test_two_runs_are_compared_problem_by_problem(browser: PageBrowser, address: str) -> None:
@@ -312,7 +336,7 @@ def test_a_bad_filter_is_an_error_beside_the_form(browser: PageBrowser, address:
 
 
 def test_rows_are_walked_and_opened_by_keyboard(browser: PageBrowser, address: str) -> None:
-    browser.show(address, "#/samples?kind=wrong_high")
+    browser.show(address, "#/samples?kind=wrong_all")
     links = browser.run("return [...document.querySelectorAll('a.row')].map(a => a.hash)")
     browser.press("j", "j", "k", "j")
     assert browser.run("return document.activeElement.hash") == links[1]
@@ -510,7 +534,6 @@ def test_a_growing_run_is_followed(browser: PageBrowser, make_run: Any, tmp_path
             f"document.querySelector('.runs tbody td').textContent !== {seen!r}"
             " && document.querySelector('[data-chart=acc]') === window.loaded"
         )
-        assert browser.texts(".badge.live") == ["growing"]
         assert browser.texts(".reading") == ["live"]
         # Lists do not move under the reader: what is new is offered.
         browser.go("#/samples")

@@ -108,7 +108,6 @@ async function show({ quiet } = {}) {
     put(main, view.element);
     disposeCharts();
     settled(hash);
-    if (view.onshown) view.onshown();
     document.title = `${view.title} · consensuspr`;
     if (view.goOn) view.goOn().catch(report);
     if (!quiet) {

@@ -3,7 +3,6 @@
 "use strict";
 
 const MOST = 500; // samples of a problem that a side is judged by, the newest ones
-const PARTS = 4; // of a whole change, on each side of none; as the server counts them
 const SIDES = ["a", "b"];
 const SIDE_KEYS = ["a", "a_model", "a_step", "b", "b_model", "b_step"];
 const COMMON = ["source", "split"];
@@ -60,7 +59,7 @@ function sideForm(where, side, state, change) {
 }
 
 const FIGURES = [["samples", "samples", format.int], ["problems", "problems", format.int],
-  ["acc", "Acc", format.percent], ["ncr", "NCR", format.percent], ["ncr_wrong", "NCR of wrong", format.percent],
+  ["acc", "Acc", format.percent], ["ncr", "NCR", format.percent], ["ncr_wrong", "NCR of wrong answers", format.percent],
   ["reward", "reward", format.number], ["guarded", "guarded", format.percent], ["tokens", "tokens", format.int]];
 
 const sideTable = (where, { sides }, state) => table({
@@ -82,29 +81,18 @@ function interval({ mean, error, count }, points) {
     h("span.note", " (", low, " to ", high, ")")];
 }
 
-const BINS = Array.from({ length: 2 * PARTS + 1 }, (_, at) => {
-  const say = (value) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value)}`;
-  const [far, near] = [at - PARTS, at - PARTS - Math.sign(at - PARTS)].map((part) => part * (100 / PARTS));
-  if (!far) return "no change";
-  return far > 0 ? `${say(near)} to ${say(far)}` : `${say(far)} to ${say(near)}`;
-});
-
 const CHANGE_LOOKS = [["all", null], ["better", "better", { sort: "acc", desc: null }],
   ["worse", "worse", { sort: "acc", desc: 0 }], ["the same", "same"], ["only in A", "only_a"], ["only in B", "only_b"]];
 const points = (value) => signed(value, { points: true });
-const COMPARE_COLUMNS = [["step", "step", format.int],
-  ["a_acc", "A", format.percent, "Acc"], ["b_acc", "B", format.percent, "Acc"], ["acc", "change", points, "Acc"],
-  ["a_ncr", "A", format.percent, "NCR"], ["b_ncr", "B", format.percent, "NCR"], ["ncr", "change", points, "NCR"],
+const COMPARE_COLUMNS = [["a_acc", "A", format.percent, "Acc"], ["b_acc", "B", format.percent, "Acc"], ["acc", "B − A", points, "Acc"],
+  ["a_ncr", "A", format.percent, "NCR"], ["b_ncr", "B", format.percent, "NCR"], ["ncr", "B − A", points, "NCR"],
   ["a_reward", "A", format.number, "reward"], ["b_reward", "B", format.number, "reward"],
-  ["reward", "change", (value) => signed(value), "reward"],
+  ["reward", "B − A", (value) => signed(value), "reward"],
   ["a_samples", "A", format.int, "samples"], ["b_samples", "B", format.int, "samples"]]
   .map(([id, title, say, over]) => ({ id, title, over, numeric: true, cell: (row) => say(row[id]) }));
 
 /** Return the link to a pair; the same sides make the same link. */
-function pairLink({ problem, step }, where) {
-  const sides = known(step) ? { ...where, a_step: step, b_step: step } : where;
-  return link(["pair"], { problem, ...only([...SIDE_KEYS, ...COMMON], sides) });
-}
+const pairLink = ({ problem }, where) => link(["pair"], { problem, ...only([...SIDE_KEYS, ...COMMON], where) });
 
 views.compare = async function compare({ chosen, state, get, go }) {
   if (!comparable(state)) {
@@ -114,16 +102,14 @@ views.compare = async function compare({ chosen, state, get, go }) {
   const where = sidesOf(chosen, state);
   const limit = Number(chosen.limit) || PAGE;
   const offset = Number(chosen.offset) || 0;
-  const asked = { ...only(["by", "change", "sort", "desc", "q"], chosen), ...where, limit, offset };
+  const asked = { ...only(["change", "sort", "desc", "q"], chosen), ...where, limit, offset };
   const page = await get(`compare?${query(asked)}`);
   const change = (next) => go(["compare"], { ...chosen, ...where, offset: null, ...next });
-  const pick = (label, name, options, more) => choice(label, name, options, chosen[name],
-    { ...more, onchange: (value) => change({ [name]: value }) });
+  const pick = (name) => choice(name, name, namesOf(state, `${name}s`), chosen[name],
+    { onchange: (value) => change({ [name]: value }) });
   const { counts, differences, sides } = page;
   const both = counts.better + counts.worse + counts.same;
   const rewarded = known(sides.a.reward) || known(sides.b.reward);
-  const byStep = chosen.by === "step";
-  const subject = byStep ? "prompt" : "problem";
   const href = (row) => pairLink(row, where);
   lastList = { hashes: page.rows.map(href), back: link(["compare"], { ...chosen, ...where }) };
   const look = ([words, name, order]) => h("li", h("a", {
@@ -131,43 +117,34 @@ views.compare = async function compare({ chosen, state, get, go }) {
       ...(order || (source.kept ? { sort: null, desc: null } : {})) }),
     "aria-current": (chosen.change || null) === name ? "true" : null,
   }, words, name ? h("b", ` ${format.int(counts[name])}`) : null));
-  const changes = () => [
-    facts([["Acc", interval(differences.acc, true)], ["NCR", interval(differences.ncr, true)],
-      ["reward", rewarded ? interval(differences.reward, false) : null]]),
-    h("div.charts", chart({
-      kind: "bars", name: "changes", title: `${byStep ? "Prompts" : "Problems"} by change of Acc`,
-      about: "in percentage points; left of no change: worse", x: { title: "change of Acc" },
-      y: { title: "", format: INT, fromZero: true }, bins: BINS,
-      series: [{ name: `${subject}s`, look: 0, x: [], y: page.parts }],
-    })),
-  ];
+  const means = () => facts([["Acc, each problem once", interval(differences.acc, true)],
+    ["NCR, each problem once", interval(differences.ncr, true)],
+    ["reward, each problem once", rewarded ? interval(differences.reward, false) : null]]);
   return {
     title: "Compare",
     element: [h("h1", "Compare"),
       h("form.sides", { onsubmit: (event) => event.preventDefault(), "aria-label": "Sides" },
         SIDES.map((side) => sideForm(where, side, state, change)),
         h("fieldset.filters.side-form.asks", h("legend", "both"),
-          pick("source", "source", namesOf(state, "sources")), pick("split", "split", namesOf(state, "splits")),
-          state.runs.some((run) => run.steps)
-            ? pick("by", "by", [["step", "problem and step"]], { all: "problem", always: true }) : null)),
+          pick("source"), pick("split"))),
       sideTable(where, page, state),
       both && String(sides.a.datasets) !== String(sides.b.datasets)
         ? warning("Different datasets scored the two sides. Their NCR and rewards cannot be compared.") : null,
-      h("section", { "aria-labelledby": "changed" }, h("h2", { id: "changed" }, "Changes from A to B"),
-        hint(both ? `Means over the ${format.count(both, subject)} of both sides; Acc and NCR in percentage points. `
-          + "In brackets: the 95 % confidence interval over problems. If it contains 0, the change may be chance."
-          : `No ${subject} is on both sides.`),
-        both ? changes() : null),
-      h("section", { "aria-labelledby": "which" }, h("h2", { id: "which" }, `Which ${subject}s`),
+      h("section", { "aria-labelledby": "changed" }, h("h2", { id: "changed" }, "B minus A"),
+        hint(both ? `Means over the ${format.count(both, "problem")} of both sides. The table above counts each sample once. `
+          + "Acc and NCR in percentage points, with their 95 % confidence interval: if it contains 0, the difference may be chance."
+          : "No problem is on both sides."),
+        both ? means() : null),
+      h("section", { "aria-labelledby": "which" }, h("h2", { id: "which" }, "Which problems"),
         h("ul.looks", CHANGE_LOOKS.map(look)),
         form("Which problems", problemSearch(chosen.q, (q) => change({ q }))),
         h("div.bar", pager("no problem matches", page, limit, (to) => change({ offset: to }))),
         page.rows.length ? table({
-          label: `${subject}s of both sides`, look: "rows", rows: page.rows, sort: chosen.sort || "acc",
+          label: "problems of both sides", look: "rows", rows: page.rows, sort: chosen.sort || "acc",
           up: String(chosen.desc) === "0", href,
           onsort: (id, rising) => change({ sort: id, desc: rising ? 0 : null }),
           columns: [{ id: "problem", title: "problem", lead: true, cell: (row) => clip(row.problem) },
-            ...COMPARE_COLUMNS.filter(({ id, over }) => (id === "step" ? byStep : over !== "reward" || rewarded))],
+            ...COMPARE_COLUMNS.filter(({ over }) => over !== "reward" || rewarded)],
         }) : null),
     ],
   };
@@ -245,7 +222,7 @@ views.pair = async function pair({ chosen, state, get, go }) {
       nodes.length ? h("section", h("h2", "Nodes"), hint("Share of each side's samples that reach each node."), table({
         label: "Nodes by side", look: "node-table", rows: nodes, columns: [...nodeColumns,
           ...SIDES.map((side) => ({ title: side.toUpperCase(), numeric: true, width: "at-rate", cell: (node) => share(rate(side)(node)) })),
-          { title: "change", numeric: true, width: "at-rate", cell: difference }],
+          { title: "B − A", numeric: true, width: "at-rate", cell: difference }],
       })) : null,
       h("section", h("div.bar", h("h2", "Side by side"), modeSwitch()),
         h("div.beside.pair", SIDES.map(column))),

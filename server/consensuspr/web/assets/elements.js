@@ -130,7 +130,7 @@ function signed(value, { points, plain } = {}) {
 }
 
 const FLAGS = {
-  guarded: "lowered by the guard", wrong_high: "wrong, but NCR high",
+  guarded: "lowered by the guard", wrong_all: "wrong, but all nodes",
   right_none: "right, but no node", failed: "without a reward",
 };
 const remarks = (row) => row.flags.map((flag) => h("span.badge.warn", FLAGS[flag] || flag));

@@ -7,7 +7,7 @@ const KINDS = { suspicious: "suspicious", ...FLAGS };
 const MEANINGS = {
   suspicious: "samples with one of the next three remarks",
   guarded: "responses that state more values than the guard allows",
-  wrong_high: "the answer is wrong, but NCR is 50 % or more",
+  wrong_all: "the answer is wrong, but all nodes are reached",
   right_none: "the answer is right, but no node is reached",
   failed: "samples with another status than OK",
 };
@@ -42,12 +42,11 @@ const namesOf = (state, column) =>
   [...new Set(state.runs.flatMap((run) => run[column] || []))].filter((name) => name).sort()
     .map((name) => [name, name]);
 
-const guard = (row) => (row.guard !== null && row.guard < 1
-  ? h("b.low", format.number(row.guard)) : format.short(row.guard));
 // `of`: in which states a column is shown.  `optional`: shown if a row has a value there.
 const SAMPLE_COLUMNS = [{ id: "problem", title: "problem", lead: true, cell: (row) => clip(row.problem) },
   { id: "run", title: "run", unsorted: true, of: (state) => state.runs.length > 1,
     cell: (row, at, state) => clip(runName(state, row.run)) },
+  { id: "rollout_id", title: "rollout", optional: true, cell: (row) => clip(row.rollout_id) },
   { id: "step", title: "step", numeric: true, optional: true, cell: (row) => format.int(row.step) },
   { id: "model", title: "model", optional: true, cell: (row) => clip(row.model) },
   { id: "diagnosis", title: "diagnosis", optional: true, cell: (row) => clip(row.diagnosis) },
@@ -57,8 +56,6 @@ const SAMPLE_COLUMNS = [{ id: "problem", title: "problem", lead: true, cell: (ro
   { id: "ncr", title: "NCR", about: "share of the nodes that the response reaches, times the guard",
     numeric: true, cell: (row) => share(row.ncr) },
   { id: "num_matched", title: "nodes", numeric: true, cell: nodesOf },
-  { id: "guard", title: "guard", about: "factor on NCR; 1: no change",
-    numeric: true, cell: guard },
   { id: "num_tokens", title: "tokens", numeric: true, optional: true, cell: (row) => format.int(row.num_tokens) },
   { id: "tpn", title: "TPN", about: "tokens per reached node", numeric: true,
     optional: true, cell: (row) => format.tpn(row.tpn) },
@@ -74,7 +71,7 @@ const OWN_NAME = {
 /** Return a table of samples.  `alike`: all are of one run and problem. */
 function sampleTable(label, rows, state, { chosen = {}, onsort, alike } = {}) {
   const shown = SAMPLE_COLUMNS.filter((column) => !column.of || column.of(state));
-  const columns = alike ? [OWN_NAME, ...shown.filter(({ id }) => !["problem", "run"].includes(id))] : shown;
+  const columns = alike ? [OWN_NAME, ...shown.filter(({ id }) => !["problem", "run", "rollout_id"].includes(id))] : shown;
   return table({
     label, rows, look: "rows", onsort, sort: chosen.sort, up: String(chosen.desc) === "0",
     href: sampleLink,

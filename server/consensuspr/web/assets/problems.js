@@ -5,14 +5,13 @@ const PROBLEMS = 20; // of a dataset on one page
 const EXAMPLES = 2; // of right samples that reach a node, and of wrong ones
 const AROUND = 240; // characters on each side of a hit, where no line ends sooner
 
-// Columns with one heading belong together: "first step" is the Acc of the first step.
+// Columns with one heading belong together: "change" is that of Acc, from the first to the last step.
 const say = { ...format, share: (value) => share(value), change: (value) => signed(value, { points: true }) };
 const PROBLEM_COLUMNS = [
   ["source", "source", "text"], ["samples", "samples", "int"], ["reward", "reward", "number"],
-  ["acc", "all", "share", "Acc"], ["first_acc", "first step", "percent", "Acc"],
-  ["last_acc", "last step", "percent", "Acc"], ["change", "change", "change", "Acc"],
-  ["ncr", "all", "share", "NCR"], ["ncr_right", "right", "percent", "NCR"],
-  ["ncr_wrong", "wrong", "percent", "NCR"],
+  ["acc", "all", "share", "Acc"], ["change", "change", "change", "Acc"],
+  ["ncr", "all", "share", "NCR"], ["ncr_right", "of right answers", "percent", "NCR"],
+  ["ncr_wrong", "of wrong answers", "percent", "NCR"],
 ].map(([id, title, kind, over]) =>
   ({ id, title, over, optional: true, numeric: kind !== "text", cell: (row) => say[kind](row[id]) }));
 
@@ -38,7 +37,7 @@ views.problems = async function problems({ chosen, state, get, go }) {
         up: String(chosen.desc) === "0", onsort: (id, up) => change({ sort: id, desc: up ? 0 : null }),
         href, data: (row) => ({ "data-problem": href(row) }),
         columns: [{ id: "problem", title: "problem", lead: true, cell: (row) =>
-          [clip(row.problem), row.text ? h("span.excerpt", plain(row.text.replace(/\$|\\[()[\]]/g, ""))) : null] }, ...PROBLEM_COLUMNS],
+          [clip(row.problem), row.text ? h("span.excerpt", prose(row.text, true)) : null] }, ...PROBLEM_COLUMNS],
       }),
     ],
   };
@@ -131,8 +130,10 @@ function nodeTable(nodes, { run, id, right, wrong, dataset, get }, { keep, data 
   const [number, words] = nodeColumns;
   const says = (node) => {
     const remark = judgement(node, right, wrong);
+    const [first, ...others] = node.expressions.filter((text) => text !== nodeName(node));
     return [words.cell(node), remark ? h("span.badge.warn", remark) : null,
-      node.expressions.length ? wordings(node.expressions, format.count(node.expressions.length, "expression")) : null];
+      first === undefined ? null : h("div", wording(first)),
+      others.length ? wordings(others, format.count(others.length, "other expression")) : null];
   };
   return table({
     label: `Nodes of ${id}`, look: "node-table", rows: nodes, data,
@@ -176,9 +177,8 @@ views.problem = async function problem({ parts: [run, id], chosen, state, get, g
         }),
         nodes.length ? [side("by_right", history.right, "Nodes reached by right samples"),
           side("by_wrong", history.wrong, "Nodes reached by wrong samples")] : null)) : null,
-      (data.samples > data.best.length ? [["newest", "Newest"], ["best", "Best"], ["worst", "Worst"]] : [["best", "All"]])
-        .map(([name, title]) => h("section", h("h2", `${title} samples`),
-          sampleTable(`${title} samples`, data[name], state, { alike: true }))),
+      h("section", h("h2", data.samples > data.best.length ? "Best samples" : "All samples"),
+        sampleTable("samples, the best first", data.best, state, { alike: true })),
     ],
   };
 };

@@ -5,7 +5,7 @@ const PERCENT = { scale: 100, decimals: 0, unit: "\u202f%" };
 const INT = { decimals: 0 };
 const ALL = "*"; // of splits: chosen, where the default is one alone
 const MOST_BESIDE = 4; // lines that have a dashed one beside them
-const FRESH_S = 300; // a run that got nothing for so long does not count as growing
+const FRESH_S = 300; // a run without steps that got nothing for so long does not count as growing
 const CLEAR_RISE = 0.02;
 
 // In the order in which one answers the other.  `beside`: a curve that is drawn dashed into the
@@ -25,7 +25,11 @@ const CURVES = [{ name: "reward", title: "Reward", fromZero: true,
 ];
 
 /** Return whether a run is being written to. */
-const grows = (run) => run.growing && known(run.time) && Date.now() / 1000 - run.time < FRESH_S;
+function grows({ growing, time, began, steps }) {
+  if (!growing || !known(time)) return false;
+  const fresh = steps && steps[0] < steps[1] ? 3 * (time - began) / (steps[1] - steps[0]) : FRESH_S;
+  return Date.now() / 1000 - time < Math.max(10, fresh); // three steps as long as its others
+}
 
 /** Return one chart of the curves: `{name, look, curves}` for each line. */
 function chartOf({ name, title, about, style, beside, fromZero }, lines) {
@@ -37,7 +41,8 @@ function chartOf({ name, title, about, style, beside, fromZero }, lines) {
     return [own, line(run ? `${run}, ${dashed[1]}` : dashed[1], dashed[0], { dashed: "dashed" })];
   });
   return {
-    name, title, about, kind: "line", series, x: { title: "step", format: INT },
+    name, title, about, kind: "line", series,
+    empty: lines.some(({ curves }) => curves[name].some(known)) ? "" : `rollouts have no ${name}`, x: { title: "step", format: INT },
     y: { title: "", format: style || {}, fromZero: fromZero || style === PERCENT },
   };
 }
@@ -56,32 +61,35 @@ function statusChart(run, state) {
   };
 }
 
-const tenth = (values) => Math.max(1, Math.round(values.length / 10));
+/** Return a figure over the samples of the first and of the last tenth of the steps. */
+function ends(curve, name) {
+  const values = (curve.ends.length ? curve.ends : curve.total).map((part) => part[name]).filter(known);
+  return values.length ? { first: values[0], last: values[values.length - 1], moved: values.length > 1 } : null;
+}
 
-/** Return a curve's first and last figure, means of its first and its last tenth, and how far they
-    may be apart by chance (two standard errors; null where a tenth is a single point). */
-function ends(values) {
-  const all = (values || []).filter(known);
-  if (!all.length) return null;
-  const size = tenth(all);
-  const mean = (part) => part.reduce((sum, value) => sum + value, 0) / size;
-  const square = (part) => part.reduce((sum, value) => sum + (value - mean(part)) ** 2, 0);
-  const [early, late] = [all.slice(0, size), all.slice(-size)];
-  const error = Math.sqrt((square(early) + square(late)) / (size - 1) / size);
-  return { first: mean(early), last: mean(late), moved: all.length > 1, chance: size > 1 ? 2 * error : null };
+/** Return how far both ends of a curve may be apart by chance: two standard errors. */
+function chance(values) {
+  const all = values.filter(known);
+  const size = Math.round(all.length / 10);
+  if (size < 2) return null;
+  const square = (part) => {
+    const mean = part.reduce((sum, value) => sum + value, 0) / size;
+    return part.reduce((sum, value) => sum + (value - mean) ** 2, 0);
+  };
+  return 2 * Math.sqrt((square(all.slice(0, size)) + square(all.slice(-size))) / (size - 1) / size);
 }
 
 /** Return a warning if the reward of a run goes up mostly by wrong answers, else null. */
 function rise(run, curve, where, several) {
   const [reward, wrong, acc, ncr] =
-    ["reward", "reward_from_wrong", "acc", "ncr_of_wrong"].map((name) => ends(curve[name]));
-  if (![reward, wrong, acc, ncr].every(known) || !known(reward.chance)) return null;
+    ["reward", "reward_from_wrong", "acc", "ncr_of_wrong"].map((name) => ends(curve, name));
+  const noise = chance(curve.reward);
+  if (![reward, wrong, acc, ncr, noise].every(known)) return null;
   const [all, part] = [reward, wrong].map(({ first, last }) => last - first);
-  if (all < Math.max(CLEAR_RISE, reward.chance) || part < all / 2) return null;
-  const size = tenth(curve.x);
-  const [early, late] = [curve.x[size - 1], curve.first[curve.first.length - size]];
+  if (all < Math.max(CLEAR_RISE, noise) || part < all / 2) return null;
+  const [early, late] = [curve.ends[0].x, curve.ends[1].first];
   const { number, percent } = format;
-  const samples = { run: several ? run.id : null, kind: "wrong_high", step: `${late}..`, ...where };
+  const samples = { run: several ? run.id : null, verdict: "wrong", sort: "ncr", step: `${late}..`, ...where };
   const sides = several ? { a: run.id, a_step: `..${early}`, b: run.id, b_step: `${late}..`, ...where } : where;
   return h("p.warned", { "data-finding": "rise" }, several ? h("b", `${run.name}: `) : null,
     `The reward rose by ${number(all)}, but Acc went from ${percent(acc.first)} to ${percent(acc.last)}. `,
@@ -105,10 +113,7 @@ function runTable(state, curves, picked, toggle) {
   const samples = (run) => h("a", {
     href: link(["samples"], { run: run.id }), "aria-label": `${format.int(run.samples)} samples of ${run.name}`,
   }, format.int(run.samples));
-  const meansOf = (run, column) => {
-    const curve = curves.runs.find(({ run: id }) => id === run.id);
-    return ends(curve[column]) || ends(curve.total.map((total) => total[column]));
-  };
+  const meansOf = (run, column) => ends(curves.runs.find(({ run: id }) => id === run.id), column);
   const figure = ([column, title, say]) => ({
     title, numeric: true, cell(run) {
       const means = meansOf(run, column);
@@ -125,17 +130,17 @@ function runTable(state, curves, picked, toggle) {
         { id: "steps", title: "steps", numeric: true, optional: true, cell: steps },
         { title: "samples", numeric: true, cell: samples },
         ...[["reward", "reward", number], ["acc", "Acc", percent], ["ncr", "NCR", percent],
-          ["ncr_of_wrong", "NCR of wrong", percent], ["guarded", "guarded", percent],
+          ["ncr_of_wrong", "NCR of wrong answers", percent], ["guarded", "guarded", percent],
           ["num_tokens", "tokens", int]]
           .filter(([column]) => state.runs.some((run) => meansOf(run, column))).map(figure),
       ],
     }),
     curves.runs.some(({ x }) => x.length > 1)
-      ? hint("Each figure: mean over the first tenth of the steps → mean over the last tenth.") : null,
+      ? hint("Each figure: mean over the samples of the first tenth of the steps → of the last tenth.") : null,
   ];
 }
 
-const TENTHS = Array.from({ length: 10 }, (_, at) => String(at / 10));
+const TENTHS = Array.from({ length: 11 }, (_, at) => String(at / 10));
 const ANSWERS = ["right", "wrong"];
 
 /** Return samples without steps added up: charts, and tables by model, by source and by answer. */
@@ -157,7 +162,7 @@ function groupsOf({ groups, kinds, rewards }, state, where) {
         { title: by, cell: (row) => clip(row.name) },
         samples((row) => row.name && { run: several ? row.run : null, [by]: row.name }),
         column("problems", "problems", int), column("acc", "Acc", share), column("ncr", "NCR", share),
-        column("ncr_right", "NCR of right", share), column("ncr_wrong", "NCR of wrong", share),
+        column("ncr_right", "NCR of right answers", share), column("ncr_wrong", "NCR of wrong answers", share),
         column("reward", "reward", number), column("tokens", "tokens", int),
       ],
     }));
@@ -184,9 +189,9 @@ function groupsOf({ groups, kinds, rewards }, state, where) {
         hrefs: source.kept ? null
           : Object.keys(REACHED).map((reached) => link(["samples"], { ...where, verdict: answer, reached })),
       }))),
-    rewards.length && bars("rewards", "Rewards", "samples by answer; penalties included", TENTHS, "reward, from this value to the next", ANSWERS.map((answer) => ({
+    rewards.length && bars("rewards", "Rewards", "samples by answer; penalties included", TENTHS, "reward, rounded down to a tenth (below 0: 0)", ANSWERS.map((answer) => ({
       name: answer, look: answer, y: TENTHS.map((_, at) => rewards
-        .filter((row) => row.verdict === answer && Math.max(0, Math.min(9, row.tenth)) === at)
+        .filter((row) => row.verdict === answer && Math.max(0, Math.min(10, row.tenth)) === at)
         .reduce((sum, row) => sum + row.samples, 0)),
     }))),
   ];
@@ -282,7 +287,7 @@ views.overview = async function overview({ chosen, state, get, go }) {
   return {
     title: "Overview",
     element: [h("h1", state.runs.length === 1 ? state.runs[0].name : "Runs"),
-      state.runs.length === 1 ? badges(state.runs[0]) : null, table, leftOut,
+      table, leftOut,
       h("section", { "aria-labelledby": "look-at" }, h("h2", { id: "look-at" }, "Samples to look at"), looks),
       stepped ? curves() : without ? [choices, grouped] : hint("No samples yet. The page shows them as they come."),
     ],

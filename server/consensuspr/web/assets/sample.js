@@ -65,17 +65,17 @@ function nodeItem(node, onshow) {
 function arithmetic({ formula, terms, sample: row }) {
   const say = format.short;
   const factor = ({ name, value, adds }) => {
-    if (value === null) return "unknown";
+    if (value === null || adds === null) return value === null ? "unknown" : say(value);
     if (name === "penalty") return "by the trainer";
     return value ? `${say(adds / value)} × ${say(value)}` : `× ${say(value)}`;
   };
   const line = (look) => ([title, words, value]) => h("tr", { class: look },
     h("th", { scope: "row" }, title), h("td", words),
-    h("td.figure", value === null ? "none" : say(value)));
+    h("td.figure", value === null ? "–" : say(value)));
   const of = (names) => terms.filter(({ name }) => names.includes(name))
     .map((term) => [term.name === "penalty" ? "penalty" : term.name === "acc" ? "Acc" : "NCR", factor(term), term.adds]);
   const trained = known(row.score) && known(row.reward) && row.score !== row.reward;
-  return h("table.arithmetic", formula ? h("caption", h("code", formula)) : null,
+  return h("table.arithmetic", formula ? h("caption", h("code", formula)) : terms.length ? h("caption", "The file does not name the formula.") : null,
     h("tbody", of(["acc", "ncr"]).map(line()), line("sum")(["reward", "", row.reward]),
       of(["penalty"]).map(line()), trained ? line("sum")(["trained on", "", row.score]) : null));
 }
@@ -120,7 +120,7 @@ function legend(channels) {
 
 views.sample = async function sample({ parts: [run, key], chosen, state, get, go }) {
   const data = await get(`sample/${encodeURIComponent(run)}/${encodeURIComponent(key)}?${query({ whole: chosen.whole })}`);
-  const { sample: row, nodes, problem, neighbours } = data;
+  const { sample: row, nodes, problem } = data;
   const point = (element) => {
     element.scrollIntoView({ block: "center" });
     element.classList.add("pointed");
@@ -137,17 +137,10 @@ views.sample = async function sample({ parts: [run, key], chosen, state, get, go
   };
   const { previous, next, element: pager } = inList(sampleLink(row), "sample");
   const group = groupLink(row);
-  const near = h("ol.neighbours", neighbours.map((one) => h("li", h("a", {
-    href: sampleLink({ run: row.run, key: one.key }), "aria-current": one.key === row.key ? "true" : null,
-  }, verdict(one), share(one.score, format.number(one.score))))));
   const noNodes = row.status === "NO_NODES" || (!data.explained_why && row.status === "OK")
     ? "The problem has no nodes." : `Unknown: ${data.explained_why || row.message}.`;
   return {
     title: `${row.problem}, step ${format.int(row.step)}`, group, problem: problemLink(row), next, previous,
-    onshown() { // of a long list, the part with this sample
-      const own = near.querySelector("[aria-current]");
-      if (own) near.scrollTop = own.parentElement.offsetTop - near.offsetTop - near.clientHeight / 2;
-    },
     element: [h("div.bar", crumbs(runCrumb(state, row.run), stepCrumb(row.run, row.step),
         ["group", group], [titleOf(row)]), pager),
       h("h1", verdict(row), " ", h("span.sub", h("a", { href: problemLink(row) }, row.problem))),
@@ -165,12 +158,12 @@ views.sample = async function sample({ parts: [run, key], chosen, state, get, go
           legend(nodes.filter((node) => node.matched).map((node) => node.channel)), body),
         h("aside.why", { "aria-label": "Reward" },
           h("section", h("h2", "Reward"), arithmetic(data), ncrLines(row, data.guard)),
-          h("section", h("h2", "Answer"), h("p", data.answer),
+          h("section", h("h2", "Answer"), h("p", known(data.answer.found) ? ["The answer is ", wording(data.answer.found), ". "] : "The text has no answer. ",
+              known(data.answer.truth) ? ["The ground truth is ", wording(data.answer.truth), ". "] : null, data.answer.why),
             row.answer_method ? hint(`Decided by: ${row.answer_method}`) : null),
           h("section", h("h2", "Nodes"), nodes.length
             ? h("ol.nodes", nodes.map((node) => nodeItem(node, showHit))) : hint(noNodes)),
-          neighbours.length > 1 ? h("section", h("div.bar", h("h2", "Its group"),
-            h("a", { href: group }, "side by side", h("kbd", { "aria-hidden": "true" }, "g"))), near) : null,
+          h("section", h("a", { href: group }, "its group, side by side", h("kbd", { "aria-hidden": "true" }, "g"))),
           h("section", details("versions and settings", data.identity), details("other columns", data.other)))),
     ],
   };
