@@ -37,7 +37,7 @@ def test_the_table_has_few_lines_and_all_steps(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["curves", str(log), "--points", "4"]) == 0
-    heading, *lines = capsys.readouterr().out.splitlines()
+    _, heading, *lines = capsys.readouterr().out.splitlines()
     assert heading.split()[:5] == ["Step", "Samples", "Reward", "Acc", "NCR"]
     assert [line.split()[0] for line in lines] == ["1–10", "11–20", "21–30", "31–40"]
     assert lines[3].split()[1:7] == ["10", "0.887", "100.0", "%", "77.5", "%"]

@@ -62,7 +62,7 @@ def curves(
 
 def _table(curve: list[CurvePoint]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    headings = "Step|Samples|Reward|Acc|NCR|NCR of wrong answers|TPN|Tokens|Not OK"
+    headings = "Step|Samples|Reward|Acc|NCR|NCR of\nwrong answers|TPN|Tokens|Not OK"
     for heading in headings.split("|"):
         table.add_column(heading, justify="right", no_wrap=True)
     for point in curve:
