@@ -265,7 +265,8 @@ cdef void say(
             r.failed = True
     if fact.kind != KIND_JOINED:
         r.fresh = r.keys.size > known
-    for index in range(fact.num_keys):
+    # The second key of x = 12/2 is that of x = 6, by which a node is reached, and no text reaches.
+    for index in range(1 if fact.kind == KIND_SOLVED else fact.num_keys):
         reach(r, &r.table.keys, fact.keys[index], fact.start, fact.end)
     if fact.renamed:
         reach(r, &r.table.keys, fact.renamed, fact.start, fact.end)
@@ -501,10 +502,7 @@ cdef uint64_t solved_key(
     cdef int point
     for point in range(POINTS):
         key = combine(key, names[point])
-    key = never_zero(combine(key, value_hash(value, negative)))
-    if is_worked_out(value):
-        return key
-    return never_zero(combine(combine(mixed(KIND_SOLVED), key), value.operands))
+    return never_zero(combine(key, value_hash(value, negative)))
 
 
 cdef bint is_worked_out(const AlgebraSide* side) noexcept nogil:
@@ -532,6 +530,13 @@ cdef void solve(
     fact.kind = KIND_VALUES if value.choice else KIND_SOLVED
     if not value.choice:
         fact.keys[0] = solved_key(names, value, negative)
+        if not is_worked_out(value):
+            fact.keys[1] = fact.keys[0]
+            fact.keys[0] = never_zero(
+                combine(combine(mixed(KIND_SOLVED), fact.keys[0]), value.operands)
+            )
+            fact.num_keys = 2
+            return
     elif r.table.wanted & GROUP_JOINED:
         for index in range(2):
             read_part(

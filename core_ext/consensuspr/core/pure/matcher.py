@@ -240,7 +240,9 @@ class Matcher:
                 if stated is not None and not (is_joined and fresh):
                     is_new = stated.take(fact)
                     fresh = fresh if is_joined else is_new
-                keys = (*fact.keys, fact.renamed)
+                # The second key of x = 12/2 is that of x = 6: it reaches nodes only from there.
+                said = fact.keys[:1] if fact.kind is FactKind.SOLVED else fact.keys
+                keys = (*said, fact.renamed)
                 for node, text in chain.from_iterable(self._equations.get(key, ()) for key in keys):
                     if found[node] is None:
                         start, end = form.starts[fact.start], form.ends[fact.end - 1]

@@ -115,11 +115,14 @@ def _steps_hash(side: Side) -> int:
 
 
 def _solved(name: Side, value: Side) -> KeyedEquation:
-    """Return name = value."""
+    """Return name = value; with the key of the value second where it is not worked out."""
     if value.is_choice:
         key = values_key([solved_key(name, item) for item in value.items])
         return KeyedEquation(FactKind.VALUES, (key,), name, value)
-    return KeyedEquation(FactKind.SOLVED, (solved_key(name, value),), name, value)
+    keys = [solved_key(name, value)]
+    if not _is_worked_out(value):
+        keys.insert(0, combined(FactKind.SOLVED, (keys[0], value.operands)))
+    return KeyedEquation(FactKind.SOLVED, tuple(keys), name, value)
 
 
 def solved_key(name: Side, value: Side) -> int:
@@ -128,8 +131,7 @@ def solved_key(name: Side, value: Side) -> int:
     names = [quotient(ratio) for ratio in name.values]
     if negative:
         names = [-one % PRIME for one in names]
-    key = combined(FactKind.SOLVED, (*names, _value_hash(value, negative)))
-    return key if _is_worked_out(value) else combined(FactKind.SOLVED, (key, value.operands))
+    return combined(FactKind.SOLVED, (*names, _value_hash(value, negative)))
 
 
 def _is_worked_out(side: Side) -> bool:
