@@ -95,7 +95,7 @@ class _AnswerRuleEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """last #### only"""
 
 class AnswerRule(_AnswerRule, metaclass=_AnswerRuleEnumTypeWrapper):
-    """How the final answer is found and compared; see docs/reference/answer-rules.md."""
+    """How the final answer is found and compared; see docs/concepts/answers.md."""
 
 ANSWER_RULE_UNSPECIFIED: AnswerRule.ValueType  # 0
 """the dataset's own rule, else AUTO"""
