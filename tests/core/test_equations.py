@@ -99,7 +99,7 @@ x=2,3 | x=3 or x=2 | x∈3,2 | x=2 and x=3
 x=±3 | x=-3 or x=3 | x=3,-3
 x=1±√2 | x=1+√2,1-√2 | x=1-√2 or x=1+√2
 x=±√5 | x=√5,-√5
-(x,y)=(2,3) | y=3,x=2 | (x,y)=(4/2,3)
+(x,y)=(2,3) | y=3,x=2
 P=(2,x+1) | P=(6/3,1+x)
 2^10≡24 mod 1000 | 24≡2^10 mod 1000
 """.strip().splitlines()
@@ -205,6 +205,22 @@ def test_the_prime_has_the_roots(repository: Any) -> None:
 
 
 # --- matching -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("node", "text", "reached"),
+    [
+        ("x=6", "x = 12/2", False), ("x=6", "x = 12/2 = 7", False), ("x=12/2", "x = 6", True),
+        ("x=6", "x = 12/2 = 6", True), ("x=6", "x = 12/2 = 6 > 0", True),
+        ("x=6", "y = x = 12/2 = 6", True), ("V=216", "$V = s^3 = 6^3 = 216 > 200$", True),
+        ("N=360", r"$N = 12 \cdot 30 = 360 = 2^3 \cdot 3^2 \cdot 5$", True),
+        ("d=5", r"$d = \sqrt{25} = 5 < 6$", True), ("x=1/2", "x = 2/4", True),
+        ("x=(14+4)/2, y=5", "x = 9, y = 5", True), ("x=9, y=5", "x = (14+4)/2, y = 5", False),
+        ("(x,y)=(4/2,3)", "(x,y)=(2,3)", True), ("(x,y)=(2,3)", "(x,y)=(4/2,3)", False),
+    ],
+)  # fmt: skip
+def test_a_value_is_written_out(engine: Any, node: str, text: str, reached: bool) -> None:
+    assert engine.Matcher([[node]]).match(text) == [reached]
 
 
 def test_a_hit_names_its_place_and_its_channel(engine: Any) -> None:

@@ -72,6 +72,16 @@ def test_strict_rules_are_strict(verifier: AnswerVerifier, response: str, right:
         ("(3,3),(1,1)", r"\boxed{(3, 3)} \text{ for part (a) and } \boxed{(1, 1)}", True),
         ("7", r"\boxed{3} and then \boxed{7}", True), ("7", r"\boxed{3} and \boxed{7}", True),
         ("3", r"\boxed{3, 7}", False), ("42", "42. The answer is well formatted", True),
+        # words behind a mark with a colon are the answer, unless a number follows them
+        ("42", "6 * 7 = 42. Answer: I do not know", False), ("42", "42. Answer: unknown", False),
+        ("42", "so 42. Answer: I do not know the answer to this one, sorry.", False),
+        ("42", "**Answer:** Ann's age.\n\nAnn is 42 years old.", True),
+        ("42", "Answer: Let x be the number. Then x = 42.", True),
+        ("42", "so 42. Checking the answer: correct.", True),
+        # what a reason states is not the answer
+        ("5", "The answer is x = 5, because 2x = 10.", True),
+        ("42", "Answer: with n = 4, because n is even, we get 42", True),
+        ("42", "Answer: In 2020, since the rate is up, the total is 42", True),
         ("10", r"\boxed{4 blue shoeboxes and 6 red shoeboxes}", False),
         ("24", r"\boxed{Jim is 8 years old}", False),
         ("3", r"\boxed{\text{Answer: Not enough information.}}", False),

@@ -161,7 +161,7 @@ cdef struct Difference:
     uint64_t bottoms[POINTS]
 
 cdef struct Part:
-    uint64_t key
+    uint64_t key, value     # `value` is that of x = 6 for x = 12/2, else the same
     uint32_t start
 
 # A side as it was read last; the same bytes mean the same side wherever they stand.
@@ -266,7 +266,7 @@ cdef void say(
     if fact.kind != KIND_JOINED:
         r.fresh = r.keys.size > known
     # The second key of x = 12/2 is that of x = 6, by which a node is reached, and no text reaches.
-    for index in range(1 if fact.kind == KIND_SOLVED else fact.num_keys):
+    for index in range(1 if fact.kind in (KIND_SOLVED, KIND_JOINED) else fact.num_keys):
         reach(r, &r.table.keys, fact.keys[index], fact.start, fact.end)
     if fact.renamed:
         reach(r, &r.table.keys, fact.renamed, fact.start, fact.end)
@@ -281,23 +281,29 @@ cdef void say(
 cdef void join(Algebra* r, const FactRecord* fact) noexcept nogil:
     """Say what a fact and those before it in the run say together."""
     cdef FactRecord joined
-    cdef uint64_t total = 0
+    cdef uint64_t total, values
     cdef int count, most
     for count in range(MAX_JOINED - 1):
         r.parts[count] = r.parts[count + 1]
     r.parts[MAX_JOINED - 1].key = fact.keys[0]
+    r.parts[MAX_JOINED - 1].value = fact.keys[fact.kind == KIND_SOLVED and fact.num_keys > 1]
     r.parts[MAX_JOINED - 1].start = fact.start
     r.num_parts += 1
     if not r.table.wanted & GROUP_JOINED:
         return
     most = <int>min(r.num_parts, <uint32_t>MAX_JOINED)
-    total = fact.keys[0]
+    total = r.parts[MAX_JOINED - 1].key
+    values = r.parts[MAX_JOINED - 1].value
     for count in range(2, most + 1):
         total += r.parts[MAX_JOINED - count].key
+        values += r.parts[MAX_JOINED - count].value
         memset(&joined, 0, sizeof(FactRecord))
         joined.kind = KIND_JOINED
         joined.num_keys = 1
         joined.keys[0] = values_key(count, total)
+        if values != total:
+            joined.keys[1] = values_key(count, values)
+            joined.num_keys = 2
         joined.start = r.parts[MAX_JOINED - count].start
         joined.end = fact.end
         say(r, &joined, False)
@@ -1215,7 +1221,7 @@ cdef void read_equalities(Algebra* r, int sides) noexcept nogil:
     cdef const AlgebraSide* right
     cdef const AlgebraSide* before
     cdef int first, last, order
-    cdef bint whole, equal, alone = sides == 2 and r.relations[0] == APPROXIMATE
+    cdef bint shown, whole, equal, alone = sides == 2 and r.relations[0] == APPROXIMATE
     for first in range(sides):
         left = &r.sides[first]
         if not left.readable:
@@ -1237,7 +1243,8 @@ cdef void read_equalities(Algebra* r, int sides) noexcept nogil:
             elif before.readable and before.closed and right.closed:
                 if not are_equal(before, right):
                     break   # what is false joins nothing
-                if last > first + 1 and not whole:
+                shown = left.closed or is_worked_out(before) or not is_worked_out(right)
+                if last > first + 1 and not whole and shown:
                     continue    # it says what the pair before has said
             if order >= 0:
                 read_order(r, left, right, order, &fact, last == first + 1)

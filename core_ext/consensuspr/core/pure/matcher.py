@@ -241,7 +241,8 @@ class Matcher:
                     is_new = stated.take(fact)
                     fresh = fresh if is_joined else is_new
                 # The second key of x = 12/2 is that of x = 6: it reaches nodes only from there.
-                said = fact.keys[:1] if fact.kind is FactKind.SOLVED else fact.keys
+                shown = is_joined or fact.kind is FactKind.SOLVED
+                said = fact.keys[:1] if shown else fact.keys
                 keys = (*said, fact.renamed)
                 for node, text in chain.from_iterable(self._equations.get(key, ()) for key in keys):
                     if found[node] is None:

@@ -32,8 +32,7 @@ class AnswerSource(StrEnum):
 
     BOXED = "boxed"
     HASH = "hash"
-    MARKER = "marker"  # Answer:
-    PHRASE = "phrase"  # "answer is"
+    MARKER = "marker"
     BARE = "bare"
     PROSE = "prose"
 
@@ -44,6 +43,7 @@ class Extracted(NamedTuple):
     answer: str
     source: AnswerSource
     overlong: bool = False  # it exceeds MAX_ANSWER_CHARS and was cut
+    context: str = ""  # where its number stands if a mark announces words alone
 
 
 # Answer: and "answer is", also in Chinese, or A: at the start of a line.
@@ -251,15 +251,17 @@ def _after_marker(tail: str) -> Extracted | None:
         behind = tail[mark.end() :]
         answer = leading_answer(behind, strict=False)
         formal = mark[0].rstrip()[-1] in ":：" and fallback is None
-        if answer is None and formal and _WORDS_ALONE.fullmatch(behind):
+        says = behind.strip(" .!*\n").casefold()
+        if answer is None and formal and says not in _NO_ANSWERS and _WORDS_ALONE.fullmatch(says):
             answer = behind
         if answer is None:
             continue
-        source = AnswerSource.MARKER if formal else AnswerSource.PHRASE
         if formal or len(answer) == 1 or _MATHEMATICAL.search(answer):
-            return _found(answer, source)
+            return _found(answer, AnswerSource.MARKER)._replace(context=behind)
         fallback = fallback or answer
-    return None if fallback is None else _found(fallback, AnswerSource.PHRASE)
+    if fallback is None:
+        return None
+    return _found(fallback, AnswerSource.MARKER)._replace(context=tail)
 
 
 # Answers inside running text of at most a few hundred characters.
@@ -392,8 +394,8 @@ def leading_answer(text: str, *, strict: bool) -> str | None:
     if number is not None:
         return number[0]
     said, *reason = _REASON.split(sentence, maxsplit=1)
-    if reason and answer_in_prose(said):
-        return leading_answer(said, strict=strict)
+    if reason and "=" in said and is_bare(said):
+        return said.strip()
     if strict:
         return None
     clause = _CLAUSE_END.split(sentence, maxsplit=1)[0]

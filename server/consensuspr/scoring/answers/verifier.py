@@ -281,9 +281,9 @@ def _number_meant(found: Extracted, response: str) -> str | None:
     """Return the number that a marked answer in words means, where a number is asked for."""
     if found.source in (AnswerSource.BOXED, AnswerSource.HASH):
         return only_number(found.answer)
-    if found.source is AnswerSource.PHRASE and form_of(found.answer).words is not None:
+    if found.context and form_of(found.answer).words is not None:
         # "The answer is as expected" announces nothing; the last number is the answer.
-        return answer_in_prose(response[-TAIL_CHARS:])
+        return answer_in_prose(found.context)
     return None
 
 

@@ -34,6 +34,7 @@ from consensuspr.core.pure.algebra.keys import (
     can_be_renamed,
     congruence_of,
     equation_of,
+    is_worked_out,
     order_of,
     renamed_key,
     shape_of,
@@ -160,8 +161,11 @@ class FactReader:
             self._parts.append(fact)
             for count in range(2, min(MAX_JOINED, len(self._parts)) + 1):
                 parts = self._parts[-count:]
-                key = values_key([part.keys[0] for part in parts])
-                self._facts.append(Fact(FactKind.JOINED, (key,), parts[0].start, fact.end, False))
+                keys = [values_key([part.keys[0] for part in parts])]
+                if any(map(_has_value, parts)):
+                    keys.append(values_key([part.keys[_has_value(part)] for part in parts]))
+                start = parts[0].start
+                self._facts.append(Fact(FactKind.JOINED, tuple(keys), start, fact.end, False))
 
     # Pieces of a token.
 
@@ -369,7 +373,8 @@ class FactReader:
                 elif before is not None and before.is_closed and right.is_closed:
                     if not are_equal(before, right):
                         break  # what is false joins nothing
-                    if last > first + 1 and not whole:
+                    shown = left.is_closed or is_worked_out(before) or not is_worked_out(right)
+                    if last > first + 1 and not whole and shown:
                         continue  # it says what the pair before has said
                 if order is not None:
                     self._order(left, order, right, (start, end), whole, last == first + 1)
@@ -429,6 +434,11 @@ def read_facts(form: bytes, shapes: Container[int] | None = None) -> list[FactRu
             found.append(run._replace(facts=facts, start=run.start + at, end=run.end + at))
         at += len(paragraph) + len(PARAGRAPH)
     return found
+
+
+def _has_value(fact: Fact) -> bool:
+    """Tell whether the second key is that of a value which is not worked out: x = 12/2."""
+    return fact.kind is FactKind.SOLVED and len(fact.keys) > 1
 
 
 def _sum(hashes: list[int]) -> int:

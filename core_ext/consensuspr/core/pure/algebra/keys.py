@@ -120,7 +120,7 @@ def _solved(name: Side, value: Side) -> KeyedEquation:
         key = values_key([solved_key(name, item) for item in value.items])
         return KeyedEquation(FactKind.VALUES, (key,), name, value)
     keys = [solved_key(name, value)]
-    if not _is_worked_out(value):
+    if not is_worked_out(value):
         keys.insert(0, combined(FactKind.SOLVED, (keys[0], value.operands)))
     return KeyedEquation(FactKind.SOLVED, tuple(keys), name, value)
 
@@ -134,7 +134,7 @@ def solved_key(name: Side, value: Side) -> int:
     return combined(FactKind.SOLVED, (*names, _value_hash(value, negative)))
 
 
-def _is_worked_out(side: Side) -> bool:
+def is_worked_out(side: Side) -> bool:
     """Tell whether a closed side shows its value: x = 12/2 does not reach x = 6."""
     exact = side.exact[-1]
     if exact is not None and exact.denominator == 1:
