@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from consensusbench import verify_patiently
 from consensusbench.evaluation.scored import Bools, Floats, Ints
 from consensuspr.client.files import chunks
 from consensuspr.core import BatchResult, match_batch
 from consensuspr.data import Node, OnError, Problem, ReadReport, Row, read_rollouts
-from consensuspr.scoring import DatasetIndex
+from consensuspr.scoring import AnswerVerifier, DatasetIndex
 from consensuspr.scoring.dataset_index import Entry
 from consensuspr.scoring.guard import counted, factors_of
 from consensuspr.scoring.matchers import matcher_of
@@ -40,7 +41,7 @@ class SurveyedRollout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WrongFigures:
-    """Mean NCR of the wrong rollouts of one source, by their ``correct`` or ``acc``."""
+    """Mean NCR of the wrong rollouts of one source."""
 
     rollouts: int
     ncr: float
@@ -82,6 +83,8 @@ class RolloutSurvey:
     Args:
         index: of the dataset.
         sources: by problem id, what its nodes were made of; none of it is held out.
+        verifier: checks the answers of rows without ``correct`` and ``acc``, by the rule of the
+            dataset or ``auto``; without it they count as right.
 
     Attributes:
         own: by problem id, hits of held-out rollouts that are not known to be wrong.
@@ -90,13 +93,19 @@ class RolloutSurvey:
         rows, unknown: rollouts, and those of problems that the dataset does not have.
     """
 
-    def __init__(self, index: DatasetIndex, sources: Mapping[str, Sources] | None = None) -> None:
+    def __init__(
+        self,
+        index: DatasetIndex,
+        sources: Mapping[str, Sources] | None = None,
+        verifier: AnswerVerifier | None = None,
+    ) -> None:
         self.own: dict[str, OwnHits] = {}
         self.samples: dict[str, list[SurveyedRollout]] = defaultdict(list)
         self.rows = 0
         self.unknown = 0
         self._index = index
         self._sources = sources or {}
+        self._verifier = verifier
         # By source: NCR and guard of each wrong rollout.
         self._wrong: dict[str, array[float]] = defaultdict(lambda: array("d"))
 
@@ -128,9 +137,10 @@ class RolloutSurvey:
         entries, texts = [entry for _, entry in known], [row["response"] for row, _ in known]
         matched = match_batch([one.matcher for one in entries], texts)
         guards = guard_factors(entries, texts, matched)
+        labels = self._labels(known)
         for at, (row, entry) in enumerate(known):
             hit = matched.matched(at)
-            if row.get("correct", row.get("acc")) in (False, 0):
+            if labels[at] in (False, 0):
                 ncr = int(hit.sum()) / len(hit)
                 self._wrong[entry.data_source].extend((ncr, float(guards[at])))
             elif not self._sources.get(entry.problem_id, Sources()).hold(row):
@@ -138,6 +148,24 @@ class RolloutSurvey:
                 own = self.own.setdefault(entry.problem_id, nothing)
                 own.rollouts += 1
                 own.hits += hit
+
+    def _labels(self, known: Sequence[tuple[Row, Entry]]) -> list[object]:
+        """Return whether rollouts are right, None for those of which nothing says so."""
+        labels: list[object] = [row.get("correct", row.get("acc")) for row, _ in known]
+        if self._verifier is not None:
+            open_ = [
+                at
+                for at, (_, entry) in enumerate(known)
+                if labels[at] is None and entry.ground_truth
+            ]
+            truths = [known[at][1].ground_truth or "" for at in open_]
+            texts = [known[at][0]["response"] for at in open_]
+            rule = self._index.answer_rule or "auto"
+            for at, verdict in zip(
+                open_, verify_patiently(self._verifier, truths, texts, rule), strict=True
+            ):
+                labels[at] = verdict
+        return labels
 
 
 def add_to_sample(sample: list[SurveyedRollout], problem_id: str, response: str) -> None:
@@ -167,11 +195,12 @@ def survey_rollouts(
     Raises:
         DataError: a file is bad, or a row of it and ``on_error`` is ``"stop"``.
     """
-    survey = RolloutSurvey(index, sources)
-    for path in paths:
-        for chunk in chunks(read_rollouts(path, on_error, ReadReport())):
-            survey.take(chunk)
-            progress(survey.rows)
+    with AnswerVerifier() as verifier:
+        survey = RolloutSurvey(index, sources, verifier)
+        for path in paths:
+            for chunk in chunks(read_rollouts(path, on_error, ReadReport())):
+                survey.take(chunk)
+                progress(survey.rows)
     return survey
 
 

@@ -19,7 +19,7 @@ from consensuspr.client.training import (
     TooManyUnscorable,
     UnscorableSample,
 )
-from consensuspr.client.training.source import MIN_UNEARNED
+from consensuspr.client.training.source import MIN_MISREAD, MIN_UNEARNED
 from consensuspr.errors import (
     DatasetMismatch,
     DeadlineExceeded,
@@ -209,6 +209,21 @@ def test_a_policy_that_earns_nothing_is_logged_once(
     lines = [line for line in caplog.messages if "reaches a node or the answer" in line]
     assert len(lines) == (not reaches)
     assert reaches or "problem 'ducks', begins 'lor em ips um'" in lines[0]
+
+
+@pytest.mark.parametrize(("rule", "warns"), [("dapo", True), ("gsm8k", False), ("auto", False)])
+def test_answers_in_a_form_that_the_rule_does_not_accept_are_logged_once(
+    dataset: Path, caplog: pytest.LogCaptureFixture, rule: str, warns: bool
+) -> None:
+    async def work(source: RewardSource) -> None:
+        for number in range(2 * MIN_MISREAD):
+            unmarked = "it is 7" if number % 3 == 0 else "it is 7\n#### 7"
+            await source.score(Rollout("ducks", unmarked), 0)
+
+    run(RewardSettings(dataset_path=dataset, answer_rule=rule), work)
+    lines = [line for line in caplog.messages if "does not accept" in line]
+    assert len(lines) == warns
+    assert all("answer_rule=dapo" in line and "set answer_rule=auto" in line for line in lines)
 
 
 def test_a_server_that_comes_back_is_used_again(scripted: Any, dataset: Path) -> None:

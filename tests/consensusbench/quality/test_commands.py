@@ -77,7 +77,7 @@ def test_every_finding_is_a_row_of_the_output(
 def test_probes_and_rollouts_are_shown(run: Run, write_dataset: WriteDataset) -> None:
     rollouts = write_dataset(
         {"problem_id": "p", "response": "12*4=48, so 48-6=42 are left", "num_tokens": 14},
-        {"problem_id": "p", "response": "no idea"},
+        {"problem_id": "p", "response": "no idea. Answer: 42"},
         name="rollouts.jsonl",
     )
     code, out, _ = run("validate", write_dataset(SOUND), "--rollouts", rollouts, "--probes")

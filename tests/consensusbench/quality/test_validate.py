@@ -171,7 +171,7 @@ def test_absent_forms_count_when_nodes_are_matched(write_dataset: Write) -> None
 
 def rollouts_of(count: int, response: str, problem_id: str) -> list[dict[str, Any]]:
     return [
-        {"problem_id": problem_id, "response": f"{response} (attempt {attempt})"}
+        {"problem_id": problem_id, "response": f"{response} (attempt {attempt}). Answer: 42"}
         for attempt in range(count)
     ]
 
@@ -224,6 +224,7 @@ def test_a_rare_equation_is_hit_with_other_names(write_dataset: Write) -> None:
     ("row", "counts"),
     [
         ({}, True),
+        ({"response": "48-6=42. Answer: 41"}, False),
         ({"correct": True, "model": "other"}, True),
         ({"correct": False, "model": "other"}, False),
         ({"acc": 0.0}, False),

@@ -82,6 +82,8 @@ MIN_SAMPLES = 1000
 # Warnings, once this many first responses never end their thoughts, or never earn anything.
 MIN_UNFINISHED = 100
 MIN_UNEARNED = 200
+# Of so many first responses, half or more mark an answer that the answer rule does not accept.
+MIN_MISREAD = 200
 
 # Limit of remembered look-ups of problems, some 200 bytes each.
 _REMEMBERED_PROBLEMS = 100_000
@@ -263,6 +265,7 @@ class RewardSource:
         self._known: dict[tuple[str, str], bool] = {}
         # By warning: samples before the first that makes it unnecessary.
         self._missing: Counter[str] = Counter()
+        self._misread = [0, 0]  # first responses, and those with a mark that the rule rejects
         self._options: ScoreOptions | None = None
         self._grown = GrownDatasets(settings.grown_nodes) if settings.grown_nodes else None
         # Digest of the server's dataset and time of its last reply.
@@ -315,6 +318,7 @@ class RewardSource:
                 )
                 await self._log.written()
         unanswered = self._is_unanswered(rollout.response, identity.answer_rule)
+        self._watch_rule(rollout, identity.answer_rule, unanswered)
         return ScoredSample(reward, score, epoch, scored_by, unanswered, rollout.problem_id)
 
     @property
@@ -404,6 +408,24 @@ class RewardSource:
 
         start = scored_from(response) if self._spec.after_think else 0
         return not has_marked_answer(response[start:] if start else response, rule)
+
+    def _watch_rule(self, rollout: Rollout, rule: AnswerRule, unanswered: bool) -> None:
+        """Log once if most responses mark an answer in another form than the rule asks for."""
+        if self._misread[0] == MIN_MISREAD or rule is AnswerRule.AUTO:
+            return
+        text = rollout.response
+        self._misread[0] += 1
+        self._misread[1] += unanswered and not self._is_unanswered(text, AnswerRule.AUTO)
+        count, misread = self._misread
+        if count == MIN_MISREAD and 2 * misread >= count:
+            end = (text if isinstance(text, str) else text.decode(errors="replace"))[-40:]
+            self._events.report(
+                "answer rule",
+                f"{misread} of the first {count} responses mark an answer that"
+                f" answer_rule={rule.value} does not accept, and count as unanswered: set"
+                " answer_rule=auto, or ask for the other form in the prompt; the last ends with"
+                f" {end!r}",
+            )
 
     def _check_misfits(self, why: str, sentence: str) -> None:
         """Count a sample that fails because of the dataset, or that the server rejects.
