@@ -95,7 +95,6 @@ AWAY = {"address": "127.0.0.1:1", "on_unavailable": "raise", "timeout_s": 0.5}
         ({}, {"problem_id": "nobody"}, "consensuspr:unknown_problem", "ended with UNKNOWN_PROBLEM"),
         ({}, {"problem_id": "bare"}, "consensuspr:no_nodes", "problem 'bare' ended with NO_NODES"),
         (AWAY, ROW, "transport_unreachable", "127.0.0.1:1"),
-        ({"expect_digest": "sha256:" + 64 * "0"}, ROW, "verifier_error", "digest"),
     ],
 )
 def test_nothing_trains_on_a_rollout_without_a_reward(
@@ -132,6 +131,8 @@ def test_a_second_verdict_replaces_the_failure(address: str) -> None:
         ({"reward": "curriculum"}, ROW, "NeMo Gym passes a verifier neither step nor epoch"),
         ({"rewrad": "max"}, ROW, "unknown setting 'rewrad' in consensuspr"),
         ({}, {}, "the row names no problem"),
+        ({"expect_digest": "sha256:" + 64 * "0"}, ROW, "digest"),
+        ({"dataset": "other"}, ROW, "other"),
         ({"max_unscorable": 0}, {"problem_id": "nobody"}, "more than max_unscorable=0"),
     ],
 )

@@ -40,6 +40,7 @@ from consensuspr.client.training import (
     TrainingRow,
     UnscorableSample,
 )
+from consensuspr.client.training.source import AWAY
 from consensuspr.errors import DeadlineExceeded, RewardServiceError, Unavailable
 from consensuspr.scoring.responses import END_OF_THINKING
 
@@ -86,6 +87,7 @@ class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
 
         Raises:
             InputError: a setting or the row is wrong.
+            RewardServiceError: the server rejects the request.
             TooManyUnscorable: the dataset is not the one of the rows, so that the run ends.
         """
         row = TrainingRow.of(body.model_extra or {}, None)
@@ -97,7 +99,7 @@ class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
             scored = await self._samples.score(
                 row, response, usage.output_tokens if usage else None
             )
-        except (UnscorableSample, RewardServiceError) as error:
+        except (UnscorableSample, *AWAY) as error:
             reply |= failure(error, reply.get("instance_config"))
             return ConsensusVerifyResponse(**reply | {"reward_components": no_parts(settings)})
         fields = scored.fields()
