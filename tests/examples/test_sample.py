@@ -105,6 +105,15 @@ def test_problems_have_labelled_nodes_in_several_wordings(sample: Sample) -> Non
     assert types == set(NODE_TYPES)
 
 
+def test_the_environment_has_problems_of_each_source(sample: Sample) -> None:
+    file = sample.folder.parent / "consensus_nodes" / "consensus_nodes" / "sample.jsonl"
+    own = list(read_problems(file))
+    assert own == [sample.problems[problem.problem_id] for problem in own]
+    assert Counter(problem.data_source for problem in own) == dict.fromkeys(
+        (*SOURCES, COMPETITION), 2
+    )
+
+
 def test_every_problem_has_its_styles_and_cases(sample: Sample) -> None:
     for counts, competition in ((COUNTS, False), (COMPETITION_COUNTS, True)):
         of_kind = sample.of("sound", "wrong", *MISMATCHES, competition=competition)

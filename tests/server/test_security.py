@@ -373,7 +373,11 @@ def test_a_client_without_a_certificate_is_refused(serve: Serve, tmp_path: Path)
             client.score(ROLLOUTS)
 
 
+@pytest.mark.parametrize(
+    "names", ["DNS:*.server.svc", "URI:spiffe://a/b,IP:10.1.2.3,DNS:a.svc", "email:a@b.c,IP:::2"]
+)
 def test_the_images_health_check_takes_the_servers_own_certificate(
+    names: str,
     serve: Serve,
     tmp_path: Path,
     repository: Path,
@@ -384,7 +388,7 @@ def test_the_images_health_check_takes_the_servers_own_certificate(
     [check] = re.findall(r'^HEALTHCHECK [^\[]*\["consensuspr", (.*?)\]$', text, re.M | re.S)
     authority = Authority(tmp_path)
     # Neither names 127.0.0.1.
-    pair, other = (authority.sign(name, f"DNS:*.{name}.svc") for name in ("server", "other"))
+    pair, other = authority.sign("server", names), authority.sign("other", names)
     for client_ca in (None, authority.cert):
         server = serve(tls_cert=pair.cert, tls_key=pair.key, tls_client_ca=client_ca)
         port = server.address.rpartition(":")[2]

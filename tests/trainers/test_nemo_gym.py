@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 
 pytest.importorskip("nemo_gym", reason="NeMo Gym is not installed: run make test-trainers")
+adapter = importlib.import_module("consensuspr.client.nemo_gym")
+masks = pytest.mark.skipif(not adapter._HAS_MASK, reason="NeMo Gym before 0.7 has no mask_sample")
 
 # Of what NeMo Gym imports.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -76,7 +79,7 @@ def test_parts_sum_to_the_reward(
     assert sum(reply["reward_components"].values()) == reply["reward"]
     assert (reply["acc"], reply["ncr"], reply["status"]) == (1.0, 0.5, "OK"), "no word of the tool"
     assert reply["problem_id"] == "toy/1", "columns come back, as NeMo Gym expects"
-    assert (reply["mask_sample"], reply["failure_kind"]) == (False, None)
+    assert not reply.get("mask_sample")
     assert "instance_config" not in reply
 
 
@@ -95,9 +98,9 @@ AWAY = {"address": "127.0.0.1:1", "on_unavailable": "raise", "timeout_s": 0.5}
         ({}, {"problem_id": "nobody"}, "consensuspr:unknown_problem", "ended with UNKNOWN_PROBLEM"),
         ({}, {"problem_id": "bare"}, "consensuspr:no_nodes", "problem 'bare' ended with NO_NODES"),
         (AWAY, ROW, "transport_unreachable", "127.0.0.1:1"),
-        ({"expect_digest": "sha256:" + 64 * "0"}, ROW, "verifier_error", "digest"),
     ],
 )
+@masks
 def test_nothing_trains_on_a_rollout_without_a_reward(
     address: str, settings: dict[str, Any], row: dict[str, Any], kind: str, reason: str
 ) -> None:
@@ -120,6 +123,7 @@ def test_nothing_trains_on_a_rollout_without_a_reward(
     assert metrics["mean/reward"] == 0.75, "and no mean counts it as 0"
 
 
+@masks
 def test_a_second_verdict_replaces_the_failure(address: str) -> None:
     failed = {"mask_sample": True, "failure_kind": "verifier_error", "failure_reason": "…"}
     reply = verify({"address": address}, HALF, **ROW, reward=0.0, **failed)
@@ -127,16 +131,23 @@ def test_a_second_verdict_replaces_the_failure(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "row", "sentence"),
+    ("has_mask", "settings", "row", "sentence"),
     [
-        ({"reward": "curriculum"}, ROW, "NeMo Gym passes a verifier neither step nor epoch"),
-        ({"rewrad": "max"}, ROW, "unknown setting 'rewrad' in consensuspr"),
-        ({}, {}, "the row names no problem"),
-        ({"max_unscorable": 0}, {"problem_id": "nobody"}, "more than max_unscorable=0"),
+        (True, {"reward": "curriculum"}, ROW, "NeMo Gym passes a verifier neither step nor epoch"),
+        (True, {"rewrad": "max"}, ROW, "unknown setting 'rewrad' in consensuspr"),
+        (True, {}, {}, "the row names no problem"),
+        (True, {"max_unscorable": 0}, {"problem_id": "nobody"}, "more than max_unscorable=0"),
+        (True, {"expect_digest": "sha256:" + 64 * "0"}, ROW, "digest"),
+        (True, {"dataset": "other"}, ROW, "other"),
+        # Nobody would read that the reward is no measurement.
+        (False, {}, {"problem_id": "nobody"}, "ended with UNKNOWN_PROBLEM"),
+        (False, AWAY, ROW, "127.0.0.1:1"),
     ],
 )
-def test_what_every_rollout_would_have_ends_the_run(
-    address: str, settings: dict[str, Any], row: dict[str, Any], sentence: str
-) -> None:
+def test_what_every_rollout_would_have_and_what_nothing_can_mask_is_an_error(
+    address: str, has_mask: bool, settings: dict[str, Any], row: dict[str, Any], sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(adapter, "_HAS_MASK", has_mask)
     with pytest.raises(Exception, match=sentence):
         verify({"address": address, **settings}, HALF, **row)

@@ -80,10 +80,13 @@ async def test_a_reward_of_the_configuration(address: str, tmp_path: Path) -> No
 async def test_the_environment_for_the_hub(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its wheel alone has tasks and a reward, and loads by its name."""
+    """The wheel of its source distribution alone has tasks and a reward, and loads by its name."""
     folder = repository / "examples" / "consensus_nodes"
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=folder, check=True, capture_output=True)
+    [source] = tmp_path.glob("*.tar.gz")
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(folder)], check=True)
+    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(source)], check=True)
     [wheel] = tmp_path.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -81,6 +81,7 @@ def _name_of_own_server(server: Address, access: Access, timeout: float) -> str 
     """
     import socket
     import ssl
+    from ipaddress import ip_address
 
     context = access.tls_context()
     context.load_verify_locations(access.tls_cert)
@@ -91,8 +92,12 @@ def _name_of_own_server(server: Address, access: Access, timeout: float) -> str 
             socket.create_connection((server.host, server.port), timeout) as connection,
             context.wrap_socket(connection) as tls,
         ):
-            shown = tls.getpeercert() or {}
+            shown: dict[str, Any] = tls.getpeercert() or {}
     except OSError as error:
         raise Unavailable(f"{server}: {error.strerror or error}") from None
-    names = [str(entry[1]) for entry in shown.get("subjectAltName", ())]
-    return names[0].replace("*", "any") if names else None
+    # The first of each kind; a certificate may begin with a URI, which names no host.
+    names = dict(reversed(shown.get("subjectAltName", ())))
+    if "DNS" in names:
+        return str(names["DNS"]).replace("*", "any")
+    # gRPC does not know the long form of IPv6 in which Python returns it.
+    return str(ip_address(names["IP Address"])) if "IP Address" in names else None

@@ -14,8 +14,9 @@ with the settings of the reward beside ``entrypoint`` in its configuration::
 
 A row names its problem in ``problem_id`` (or ``index`` with ``data_source``) and may have
 ``ground_truth``, ``nodes`` and ``epoch``.  A rollout that cannot be scored comes back with
-``mask_sample``, ``failure_kind`` and ``failure_reason`` (NeMo Gym's own names), so that nothing
-trains on it.  A wrong setting or row is an error of the request: every rollout would have it.
+``mask_sample``, ``failure_kind`` and ``failure_reason``, so that nothing trains on it.  It is an
+error of the request in NeMo Gym before 0.7, whose response has no such fields.  A wrong setting or
+row is always an error of the request: every rollout would have it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from nemo_gym.base_resources_server import (
     BaseVerifyResponse,
     SimpleResourcesServer,
 )
-from nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest
 from pydantic import ConfigDict, Field
 
 from consensuspr.client.training import (
@@ -40,6 +40,7 @@ from consensuspr.client.training import (
     TrainingRow,
     UnscorableSample,
 )
+from consensuspr.client.training.source import AWAY
 from consensuspr.errors import DeadlineExceeded, RewardServiceError, Unavailable
 from consensuspr.scoring.responses import END_OF_THINKING
 
@@ -47,6 +48,8 @@ from consensuspr.scoring.responses import END_OF_THINKING
 _FIGURES = ("acc", "ncr", "ncr_raw", "guard", "num_nodes", "num_matched", "status")
 # In NeMo Gym's vocabulary; the status of a sample is a kind of ours.
 _KINDS = {Unavailable: "transport_unreachable", DeadlineExceeded: "transport_timeout"}
+# Since version 0.7.  Whoever does not know the field would train on the reward of a failure.
+_HAS_MASK = "mask_sample" in BaseVerifyResponse.model_fields
 
 
 class ConsensusConfig(BaseResourcesServerConfig):  # type: ignore[misc]  # NeMo Gym has no types
@@ -70,10 +73,6 @@ class ConsensusVerifyResponse(BaseVerifyResponse):  # type: ignore[misc]
     model_config = ConfigDict(extra="allow")
 
     reward_components: dict[str, float]
-    # Fields of NeMo Gym's own response since its version 0.7.
-    mask_sample: bool = False
-    failure_kind: str | None = None
-    failure_reason: str | None = None
 
 
 class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
@@ -86,33 +85,31 @@ class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
 
         Raises:
             InputError: a setting or the row is wrong.
+            RewardServiceError: the server rejects the request.
             TooManyUnscorable: the dataset is not the one of the rows, so that the run ends.
+            UnscorableSample: the rollout has no reward, and NeMo Gym is older than 0.7; it then
+                also raises ``Unavailable``, ``Overloaded`` and ``DeadlineExceeded``.
         """
         row = TrainingRow.of(body.model_extra or {}, None)
         response = "\n".join(_texts(body.response.output))
         usage = body.response.usage
         settings = self._samples.settings
-        reply = body.model_dump() | dict.fromkeys((*_FIGURES, "failure_kind", "failure_reason"))
+        # Without the failure of an earlier verdict.
+        reply = body.model_dump(exclude={"mask_sample", "failure_kind", "failure_reason"})
         try:
             scored = await self._samples.score(
                 row, response, usage.output_tokens if usage else None
             )
-        except (UnscorableSample, RewardServiceError) as error:
-            reply |= failure(error, reply.get("instance_config"))
+        except (UnscorableSample, *AWAY) as error:
+            if not _HAS_MASK:
+                raise
+            reply |= dict.fromkeys(_FIGURES) | failure(error, reply.get("instance_config"))
             return ConsensusVerifyResponse(**reply | {"reward_components": no_parts(settings)})
         fields = scored.fields()
-        reply |= {name: fields[name] for name in _FIGURES}
-        reply |= {"reward": scored.reward, "mask_sample": False}
+        reply |= {"reward": scored.reward} | {name: fields[name] for name in _FIGURES}
         return ConsensusVerifyResponse(
             **reply | {"reward_components": components(scored, settings)}
         )
-
-    async def aggregate_metrics(self, body: AggregateMetricsRequest) -> AggregateMetrics:
-        """Return the metrics of rollouts, without those that have no reward."""
-        if "mask_sample" not in BaseVerifyResponse.model_fields:  # else NeMo Gym does, and counts
-            scored = [reply for reply in body.verify_responses if not reply.get("mask_sample")]
-            body = body.model_copy(update={"verify_responses": scored})
-        return await super().aggregate_metrics(body)
 
     @functools.cached_property
     def _samples(self) -> SampleScorer:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
 from consensuspr.client.training import ScoredSample, StepWatch, figures
-from consensuspr.client.training.figures import WATCHED_STEPS
+from consensuspr.client.training.figures import MAX_SOURCES, WATCHED_STEPS
 from consensuspr.scoring.types import Score, Status
 
 N = WATCHED_STEPS
@@ -47,6 +48,25 @@ def test_figures_by_answer_by_group_and_by_source() -> None:
     }  # fmt: skip
     assert not any("equal_groups" in name for name in figures(samples, [None] * 8))
     assert figures([], []) == {}
+
+
+def test_no_more_than_32_sources_have_names_and_they_keep_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.modules[figures.__module__], "_named_sources", set())
+    right, wrong = sample(1.0, None, 1.0), sample(0.0, None, 0.0)
+    rare = [f"s{at:02}" for at in range(40)]
+    steps = [([*rare, "frequent", "frequent"], wrong), (["new", "s30", "s39"], right)]
+    first, second = (
+        {
+            name.split("/")[2]: value
+            for name, value in figures([one] * len(sources), sources).items()
+            if "/source/" in name
+        }
+        for sources, one in steps
+    )
+    assert first == dict.fromkeys(["frequent", *rare[: MAX_SOURCES - 1], "other"], 0.0)
+    assert second == {"s30": 1.0, "other": 1.0}
 
 
 def rise(start: float, end: float, steps: int) -> list[float]:

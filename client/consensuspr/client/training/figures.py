@@ -14,6 +14,11 @@ from typing import Any, TypeAlias
 METRICS = "consensuspr"
 
 MEANS = ("acc", "ncr", "ncr_raw", "tpn", "unanswered")
+# Data sources with figures of their own.  The first ones keep their names for the whole run, since
+# a tracker keeps every name; the samples of further ones count as OTHER_SOURCES.
+MAX_SOURCES = 32
+OTHER_SOURCES = "other"
+_named_sources: set[str] = set()
 # Steps of each of the two means that StepWatch compares, and the rise of NCR that it warns of.
 WATCHED_STEPS = 20
 _RISE = 0.1
@@ -33,7 +38,8 @@ def figures(
     ``acc``, ``ncr``, ``ncr_raw``, ``tpn``: means.  ``ncr_of_right``, ``ncr_of_wrong``: mean NCR of
     the samples whose answer is right or wrong.  ``equal_groups``: share of the groups of two
     samples or more whose rewards are all equal, penalties included; GRPO learns nothing from them.
-    ``source/NAME/FIGURE``: those but ``ncr_raw`` and ``tpn`` for each data source.
+    ``source/NAME/FIGURE``: those but ``ncr_raw`` and ``tpn`` for each data source, of the process's
+    first 32; the samples of further ones are together in ``source/other``.
     ``unanswered``: share of the samples without a marked final answer.  ``guarded``: share of the
     samples with nodes whose NCR the guard lowered.  ``with_nodes``: share of samples with nodes.
     ``by_pattern``, ``by_statement``, ``by_code``, ``by_equation``: share of the reached nodes that
@@ -62,10 +68,16 @@ def figures(
         found |= {name: count / total for name, count in reached.items()}
     statuses = Counter(sample["status"] for sample in samples)
     found |= {f"status/{s}": n / len(samples) for s, n in statuses.items() if s != "OK"}
-    for source in sorted({source for source in sources if source}):
-        own = [at for at, name in enumerate(sources) if name == source]
+    for frequent, _ in Counter(filter(None, sources)).most_common(MAX_SOURCES):
+        if len(_named_sources) < MAX_SOURCES:
+            _named_sources.add(frequent)
+    members: defaultdict[str, list[int]] = defaultdict(list)
+    for at, source in enumerate(sources):
+        if source:
+            members[source if source in _named_sources else OTHER_SOURCES].append(at)
+    for name, own in sorted(members.items()):
         part = _outcomes([samples[at] for at in own], groups and [groups[at] for at in own])
-        found |= {f"source/{source}/{name}": value for name, value in part.items()}
+        found |= {f"source/{name}/{figure}": value for figure, value in part.items()}
     return {f"{METRICS}/{name}": value for name, value in found.items()}
 
 
