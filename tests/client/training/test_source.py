@@ -357,7 +357,7 @@ def test_a_busy_answer_check_is_asked_again_and_ends_with_an_error_and_no_zero(
     [
         ("dataset_path", "dataset_path: file not found"),
         ("token_file", "token file .*none: no such file"),
-        ("tls_ca", "tls_ca: no such file"),
+        ("tls_ca", "tls_ca .*none: no such file"),
         ("grown_nodes", "grown_nodes: folder not found"),
     ],
 )
