@@ -89,6 +89,12 @@ def test_an_unscorable_sample_gets_the_number_that_the_user_named(
     ]
 
 
+def test_an_id_of_a_prompt_is_explained(real_server: str) -> None:
+    rollout = Rollout("prompt-0", "Answer: 9", ground_truth="9")
+    with pytest.raises(UnscorableSample, match="without nodes; a prompt's digest is the id of"):
+        run(RewardSettings(address=real_server), lambda source: source.score(rollout, 0))
+
+
 BARE = Rollout("bare", "Answer: 9", ground_truth="9")
 
 

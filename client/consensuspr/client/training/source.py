@@ -26,7 +26,7 @@ from consensuspr.client.interface import Deadline, ScoredBatch
 from consensuspr.client.local import LocalClient
 from consensuspr.client.rpc import AsyncRewardClient
 from consensuspr.client.training.grown import GrownDatasets
-from consensuspr.client.training.rows import VALIDATION_SPLITS
+from consensuspr.client.training.rows import DIGEST_PREFIX, VALIDATION_SPLITS
 from consensuspr.client.training.settings import RewardSettings
 from consensuspr.errors import (
     AccessDenied,
@@ -648,6 +648,8 @@ def chosen_dataset(info: ServerInfo, name: str | None, address: str | None) -> D
 
 def _explained(rollout: Rollout, score: Score) -> str:
     reason = f": {score.message}" if score.message else ""
+    if rollout.problem_id.startswith(DIGEST_PREFIX) and "not in the dataset" in score.message:
+        reason += "; a prompt's digest is the id of a row without problem_id and index"
     return f"problem {rollout.problem_id!r} ended with {score.status}{reason}"
 
 
