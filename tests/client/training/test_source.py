@@ -18,6 +18,7 @@ from consensuspr.client.training import (
     SampleScorer,
     TooManyUnscorable,
     UnscorableSample,
+    shared_source,
 )
 from consensuspr.client.training.source import MIN_UNEARNED
 from consensuspr.errors import (
@@ -232,6 +233,23 @@ def test_a_server_that_comes_back_is_used_again(scripted: Any, dataset: Path) ->
 
     seen = run(settings, work)
     assert seen[0] == "local" and seen[-1] == "server"
+
+
+def test_only_the_first_of_several_event_loops_waits_for_a_server_that_is_away(
+    scripted: Any, dataset: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_dataset(scripted, digest=digest_of(dataset))
+    scripted.fail(grpc.StatusCode.UNAVAILABLE)
+    settings = RewardSettings(address=scripted.address, dataset_path=dataset, timeout_s=0.3)
+
+    async def scored() -> str:
+        return (await shared_source(settings).score(RIGHT, 0)).scored_by
+
+    assert [asyncio.run(scored()) for _ in range(3)] == ["local"] * 3
+    assert sum("server unavailable: " in line for line in caplog.messages) == 1
+    scripted.script = None
+    found = [asyncio.run(scored()) for _ in range(20)]
+    assert found[-1] == "server"
 
 
 @pytest.mark.parametrize("digest", [None, OTHER])
