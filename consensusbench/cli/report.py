@@ -80,7 +80,7 @@ def report(
     """
     require_web("consensusbench report")
     from consensusbench.report.page import write_pages
-    from consensuspr.web.sources import LogSource
+    from consensuspr.web.sources import LogSource, name_apart
 
     folders = [path for path in rollouts if path.is_dir()]
     if folders and len(folders) < len(rollouts):
@@ -94,6 +94,7 @@ def report(
         sources: list[Source] = [LogSource(run, following=False) for run in folders]
     else:
         story, sources = _evaluated(rollouts, dataset, address, settings)
+    name_apart(sources)
     title = settings.title or ", ".join(source.name for source in sources)
     with count_progress("keeping", None, "rollouts", hidden=hidden) as advance_to:
         written = write_pages(sources, dataset, output, title, story, advance_to)

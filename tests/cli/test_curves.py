@@ -47,7 +47,7 @@ def test_the_table_has_few_lines_and_all_steps(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--split", "test"], "the score log has no sample of split 'test'"),
+        (["--split", "test"], "has no sample of split 'test', only of train"),
         (["--plot", "curves.txt"], "--plot must end in .png, .svg or .pdf"),
     ],
 )

@@ -75,10 +75,10 @@ def test_what_cannot_be_used_is_one_sentence(
         ({"token_file": tmp_path / "none"}, "none: no such file or directory"),
         ({"token_file": text, "token": A}, "give token or token_file, not both"),
         ({"token": "short"}, "a token has 16 to 1024 characters, this one has 5"),
-        ({"tls_ca": tmp_path / "none"}, "tls_ca: no such file or directory"),
-        ({"tls_ca": text}, "tls_ca: "),
+        ({"tls_ca": tmp_path / "none"}, f"tls_ca {tmp_path / 'none'}: no such file or directory"),
+        ({"tls_ca": text}, f"tls_ca {text}: "),
         ({"tls_cert": pair.cert}, "tls_cert and tls_key need each other"),
-        ({"tls_cert": other.cert, "tls_key": pair.key}, "tls_key: key values mismatch"),
+        ({"tls_cert": other.cert, "tls_key": pair.key}, f"tls_key {pair.key}: key values mismatch"),
     ):
         with pytest.raises(InputError) as refused:
             Access(**wrong)

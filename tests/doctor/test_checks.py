@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from consensuspr.client import RewardClient
 from consensuspr.client.training import RewardSettings
 from consensuspr.client.verl.config import STEP_CREDIT_MANAGER, STEP_ESTIMATOR
 from consensuspr.doctor.checks import (
@@ -20,12 +22,13 @@ from consensuspr.doctor.checks import (
     check_server,
 )
 from consensuspr.doctor.verl_run import DEFAULT_MODULE, Named, TrainingCommand
-from consensuspr.errors import InputError
+from consensuspr.errors import AccessDenied, InputError, Unavailable
 from tests.doctor.conftest import MANAGER, plan
 
 NAIVE = Named("verl.experimental.reward_loop.reward_manager.naive.NaiveRewardManager", False)
 OUR_FUNCTION = Named("compute_score of pkg://consensuspr.client.verl", True)
 KWARGS = "reward.reward_kwargs"
+FUNCTION_KWARGS = "reward.custom_reward_function.reward_kwargs"
 BUFFER = {"enable": True, "len": 512, "penalty_factor": 1.0}
 AGENTS = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 STEP_CREDIT = {AGENTS: STEP_CREDIT_MANAGER, "algorithm.adv_estimator": STEP_ESTIMATOR}
@@ -148,8 +151,30 @@ def test_a_run_without_a_server_is_checked_with_its_dataset(repository: Path) ->
     )
 
 
+TOKEN, TLS = (AccessDenied(text) for text in ("the call has no token", "requires TLS"))
+
+
+@pytest.mark.parametrize(
+    ("error", "fields", "advice"),
+    [
+        (Unavailable("away"), {}, "start it: consensuspr serve --dataset PATH --address h:1"),
+        (TOKEN, {}, f"set +{KWARGS}.token_file=FILE"),
+        (TOKEN, {"by_manager": False}, f"set +{FUNCTION_KWARGS}.token_file=FILE"),
+        (TOKEN, {"address": "h:1"}, "give it: --token-file FILE"),
+        (TLS, {}, "correct it"),
+        (TLS, {"tls_ca": Path("none")}, "correct it"),
+    ],
+)
+def test_the_advice_fits_why_the_server_gives_no_answer(
+    error: Exception, fields: dict[str, Any], advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RewardClient, "server_info", Mock(side_effect=error))
+    [fault] = made(check_server, Case(settings=RewardSettings(address="h:1"), **fields))
+    assert fault.endswith(f" → {advice}")
+
+
 def test_the_settings_of_the_function_are_read() -> None:
-    key = "reward.custom_reward_function.reward_kwargs"
+    key = FUNCTION_KWARGS
     case = Case(run=plan({key: {"reward": "max"}}, manager=NAIVE, function=OUR_FUNCTION))
     assert made(OF_RUN["settings"], case) == [f"ok {key}: reward=max"]
     assert (case.settings.reward, case.by_manager) == ("max", False)

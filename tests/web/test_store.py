@@ -46,6 +46,25 @@ def opened(run: Path) -> Iterator[Store]:
     opened.close()
 
 
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (["p/a/score-log"], ["a"]),
+        (["p/a/score-log", "p/b/score-log"], ["a", "b"]),
+        (["p/a/score-log", "q/a/score-log", "q/b"], ["p/a", "q/a", "b"]),
+        (["p/a/seed0", "p/b/seed0", "p/a/seed0"], ["a/seed0", "b/seed0", "a/seed0"]),
+    ],
+)
+def test_runs_of_one_folder_name_are_told_apart(
+    tmp_path: Path, folders: list[str], names: list[str]
+) -> None:
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    store = Store([LogSource(tmp_path / folder) for folder in folders])
+    assert [run.source.name for run in store.runs] == names
+    store.close()
+
+
 def counts(now: Moment) -> list[int]:
     """Return how many samples there are, counted in several ways."""
     total, rows = now.count(Filter(limit=500)), now.page(Filter(limit=500))

@@ -50,8 +50,7 @@ def curves(
 
     curve = read_curve(log, split)
     if not curve:
-        which = "no sample" if split is None else f"no sample of split {split!r}"
-        raise InputError(f"{log}: the score log has {which}")
+        raise InputError(f"{log}: the score log has no sample")
     if plot is not None:
         _draw(curve, plot)
     if as_json:

@@ -111,11 +111,11 @@ class Access:
             InputError: one of them cannot be used; gRPC would only hang up.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        names = "tls_ca"
+        names = f"tls_ca {self.tls_ca}"
         try:
             if self.tls_ca is not None:
                 context.load_verify_locations(self.tls_ca)
-            names = "tls_cert and tls_key"
+            names = f"tls_cert {self.tls_cert} and tls_key {self.tls_key}"
             if self.tls_cert is not None:
                 context.load_cert_chain(self.tls_cert, self.tls_key, password=_no_password)
         except ssl.SSLError as error:

@@ -30,7 +30,7 @@ from consensuspr.client.verl.files import FAIL, OK, TRAIN, VALIDATION, WARN, Fin
 from consensuspr.client.verl.function import SOURCE as FUNCTION_SOURCE
 from consensuspr.console import ProgressBar, count_of
 from consensuspr.doctor.verl_run import RunUnreadable, TrainingCommand, VerlRun, describe
-from consensuspr.errors import DataError, InputError, RewardServiceError
+from consensuspr.errors import AccessDenied, DataError, InputError, RewardServiceError
 from consensuspr.scoring.types import SCORING_VERSION
 from consensuspr.version import VERSION
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
@@ -228,6 +228,13 @@ def check_server(case: Case) -> Iterator[Outcome]:
                 infos.append(client.server_info(min(case.timeout_s, CONNECT_TIMEOUT_S)))
     except (InputError, RewardServiceError) as error:
         advice = f"start it: consensuspr serve --dataset PATH --address {asked}"
+        if isinstance(error, AccessDenied) and "token" in str(error):
+            source = MANAGER_SOURCE if case.by_manager else FUNCTION_SOURCE
+            advice = f"set +{source}.token_file=FILE"
+            if case.address is not None:
+                advice = "give it: --token-file FILE"
+        elif isinstance(error, InputError | AccessDenied):
+            advice = "correct it"
         yield FAIL, f"{asked}: {error}", advice
         return
     case.client = RewardClient(asked, case.timeout_s, access=access)

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from consensuspr.errors import InputError
 from consensuspr.score_log.formulas import mixed_formulas
 from consensuspr.score_log.reader import LogReader
 from consensuspr.scoring.types import Status
@@ -97,7 +98,7 @@ def read_curve(run: Path, split: str | None) -> list[CurvePoint]:
         split: only samples of this split; None: all.
 
     Raises:
-        InputError: there is no log in it.
+        InputError: there is no log in it, or it has only other splits.
     """
     points: dict[int | None, CurvePoint] = {}
     splits: set[str | None] = set()
@@ -122,11 +123,13 @@ def read_curve(run: Path, split: str | None) -> list[CurvePoint]:
             for name in values:
                 point.sums[name] += row[f"{name}_sum"] or 0.0
                 point.counts[name] += row[f"{name}_count"]
+    names = ", ".join(sorted("none" if name is None else name for name in splits))
     if split is None and len(splits) > 1:
         logger.warning(
-            "the means mix samples of several splits (%s); choose one with --split NAME",
-            ", ".join(sorted("none" if name is None else name for name in splits)),
+            "the means mix samples of several splits (%s); choose one with --split NAME", names
         )
+    if splits and not points:
+        raise InputError(f"{run}: the score log has no sample of split {split!r}, only of {names}")
     if mixed := mixed_formulas(formulas):
         logger.warning(
             "the means mix samples of %d reward formulas: %s", len(mixed), "; ".join(mixed)

@@ -9,6 +9,7 @@ found again one by one.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -77,7 +78,10 @@ class LogSource:
         self.path = path
         self._reader = LogReader(path, FROM_LOG, following=following, places=True)
         self.run = self._reader.run  # the folder that holds ``scores`` and ``datasets``
-        self.name = self.run.resolve().name
+        place = self.run.resolve()
+        # The default score log of verl's trainers lies in the folder of its run.
+        self.place = place.parent if place.name == "score-log" else place
+        self.name = self.place.name
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that came since the last call."""
@@ -126,6 +130,7 @@ class FileSource:
         self, path: Path, digest: str | None = None, rows: Iterable[Row] | None = None
     ) -> None:
         self.path = path
+        self.place = path.resolve()
         self.name = path.name
         self._digest = digest
         self._report = ReadReport()
@@ -297,6 +302,21 @@ def _sample_of(row: Row, number: int, digest: str | None) -> dict[str, Any]:
 
 # The samples of one run.
 Source: TypeAlias = LogSource | FileSource
+
+
+def name_apart(sources: Sequence[Source]) -> None:
+    """Put parent folders before the names of runs that have the same, as many as differ."""
+    lengths = {source.place.parts: 1 for source in sources}
+    while True:
+        names = {parts: "/".join(parts[-length:]) for parts, length in lengths.items()}
+        counts = Counter(names.values())
+        same = [parts for parts, name in names.items() if counts[name] > 1]
+        if not same:
+            break
+        for parts in same:
+            lengths[parts] += 1
+    for source in sources:
+        source.name = names[source.place.parts]
 
 
 def open_source(path: Path) -> Source:

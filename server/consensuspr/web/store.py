@@ -33,7 +33,7 @@ from consensuspr.console import one_line
 from consensuspr.data.writers import arrow_array
 from consensuspr.errors import DataError, InputError
 from consensuspr.server.folders import temporary_folder
-from consensuspr.web.sources import FOLDER_PREFIX, WHOLE, Source
+from consensuspr.web.sources import FOLDER_PREFIX, WHOLE, Source, name_apart
 
 # Of DuckDB; what does not fit goes to its temporary folder.
 MEMORY: Final = "96MB"
@@ -305,6 +305,7 @@ class Store:
                 "autoload_known_extensions": False,
             },
         )
+        name_apart(sources)
         self.runs = [Run(at, source) for at, source in enumerate(sources)]
         self.texts = threading.Lock()
         self._keeping = threading.Lock()

@@ -18,6 +18,7 @@ from consensuspr.client.training import (
     SampleScorer,
     TooManyUnscorable,
     UnscorableSample,
+    shared_source,
 )
 from consensuspr.client.training.source import MIN_MISREAD, MIN_UNEARNED
 from consensuspr.errors import (
@@ -87,6 +88,12 @@ def test_an_unscorable_sample_gets_the_number_that_the_user_named(
         "UNKNOWN_PROBLEM: 1 so far in this process)",
         "UNKNOWN_PROBLEM: 10 so far in this process)",
     ]
+
+
+def test_an_id_of_a_prompt_is_explained(real_server: str) -> None:
+    rollout = Rollout("prompt-0", "Answer: 9", ground_truth="9")
+    with pytest.raises(UnscorableSample, match="without nodes; a prompt's digest is the id of"):
+        run(RewardSettings(address=real_server), lambda source: source.score(rollout, 0))
 
 
 BARE = Rollout("bare", "Answer: 9", ground_truth="9")
@@ -243,6 +250,23 @@ def test_a_server_that_comes_back_is_used_again(scripted: Any, dataset: Path) ->
     assert seen[0] == "local" and seen[-1] == "server"
 
 
+def test_only_the_first_of_several_event_loops_waits_for_a_server_that_is_away(
+    scripted: Any, dataset: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_dataset(scripted, digest=digest_of(dataset))
+    scripted.fail(grpc.StatusCode.UNAVAILABLE)
+    settings = RewardSettings(address=scripted.address, dataset_path=dataset, timeout_s=0.3)
+
+    async def scored() -> str:
+        return (await shared_source(settings).score(RIGHT, 0)).scored_by
+
+    assert [asyncio.run(scored()) for _ in range(3)] == ["local"] * 3
+    assert sum("server unavailable: " in line for line in caplog.messages) == 1
+    scripted.script = None
+    found = [asyncio.run(scored()) for _ in range(20)]
+    assert found[-1] == "server"
+
+
 @pytest.mark.parametrize("digest", [None, OTHER])
 def test_without_an_address_samples_are_scored_here_at_once(
     dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, digest: str | None
@@ -372,7 +396,7 @@ def test_a_busy_answer_check_is_asked_again_and_ends_with_an_error_and_no_zero(
     [
         ("dataset_path", "dataset_path: file not found"),
         ("token_file", "token file .*none: no such file"),
-        ("tls_ca", "tls_ca: no such file"),
+        ("tls_ca", "tls_ca .*none: no such file"),
         ("grown_nodes", "grown_nodes: folder not found"),
     ],
 )

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -26,7 +26,7 @@ from consensuspr.client.interface import Deadline, ScoredBatch
 from consensuspr.client.local import LocalClient
 from consensuspr.client.rpc import AsyncRewardClient
 from consensuspr.client.training.grown import GrownDatasets
-from consensuspr.client.training.rows import VALIDATION_SPLITS
+from consensuspr.client.training.rows import DIGEST_PREFIX, VALIDATION_SPLITS
 from consensuspr.client.training.settings import RewardSettings
 from consensuspr.errors import (
     AccessDenied,
@@ -237,14 +237,32 @@ class LocalFallback:
         return client
 
 
+@dataclass(slots=True)
+class SharedState:
+    """What the sources of one process know together, as each event loop has its own source.
+
+    Attributes:
+        away: whether the server was away at the last call, so that samples are scored here.
+        digest: of the server's dataset; None while it is not known.
+    """
+
+    events: EventLog = field(default_factory=lambda: EventLog(logger))
+    away: bool = False
+    digest: str | None = None
+
+
 class RewardSource:
     """Scores single samples, and follows the settings if that fails.
+
+    Args:
+        settings: of the run.
+        state: of the process's sources with these settings; None: its own.
 
     Raises:
         InputError: an address or path is wrong.  Nothing is connected before the first sample.
     """
 
-    def __init__(self, settings: RewardSettings) -> None:
+    def __init__(self, settings: RewardSettings, state: SharedState | None = None) -> None:
         settings.check_files()
         self.settings = settings
         self._spec = settings.spec
@@ -255,7 +273,8 @@ class RewardSource:
                 settings.address, settings.timeout_s, access=settings.access
             )
         self._fallback = None if settings.dataset_path is None else LocalFallback(settings)
-        self._events = EventLog(logger)
+        self._state = SharedState() if state is None else state
+        self._events = self._state.events
         self._keys = SampleKeys()
         self._log = score_log_of(settings)
         self._guard_watch = GuardWatch()
@@ -268,9 +287,9 @@ class RewardSource:
         self._misread = [0, 0]  # first responses, and those with a mark that the rule rejects
         self._options: ScoreOptions | None = None
         self._grown = GrownDatasets(settings.grown_nodes) if settings.grown_nodes else None
-        # Digest of the server's dataset and time of its last reply.
-        self._digest: str | None = None
-        self._last_reply = 0.0
+        if self._fallback is not None and self._state.digest is not None:
+            self._fallback.expected_digest = self._state.digest
+        self._last_reply = 0.0  # of the server
         # Checks whether the server is back while samples are scored here.
         self._watch: asyncio.Task[None] | None = None
 
@@ -533,10 +552,13 @@ class RewardSource:
         settings, client = self.settings, self._client
         give_up_at = time.monotonic() + settings.unavailable_limit_s
         while True:
-            fallback, watch = self._fallback, self._watch
+            fallback = self._fallback
             if client is None:
                 assert fallback is not None, "without an address there is a dataset_path"
                 return *await fallback.score_one(rollout, options), "local"
+            if fallback is not None and self._state.away and self._watch is None:
+                self._watch = asyncio.get_running_loop().create_task(self._until_back(client))
+            watch = self._watch
             if fallback is not None and watch is not None:
                 if fallback.expected_digest is fallback.loaded_digest is None:
                     # A server that does not score may still report its digest.
@@ -558,10 +580,7 @@ class RewardSource:
             except AWAY as error:
                 self._events.report("server unavailable", f"{error}; {self._what_next()}")
                 if self._fallback is not None:
-                    if self._watch is None:
-                        self._watch = asyncio.get_running_loop().create_task(
-                            self._until_back(client)
-                        )
+                    self._state.away = True
                     continue
                 fails = settings.on_unavailable == "raise"
                 if fails or time.monotonic() + 2 * _PAUSE_S > give_up_at:
@@ -609,26 +628,26 @@ class RewardSource:
                 except AWAY:
                     await asyncio.sleep(_PAUSE_S)
                 except ConsensusPRError:
-                    return  # it rejects, and samples that ask it get the error
+                    break  # it rejects, and samples that ask it get the error
                 else:
                     logger.warning("the server at %s is back", settings.address)
-                    return
+                    break
+            self._state.away = False
         finally:
             self._watch = None
 
     def _see_digest(self, digest: str) -> None:
         """Compare the server's data with those that samples were scored with so far."""
         self._last_reply = time.monotonic()
-        if digest == self._digest:
-            return
-        if self._grown is None and self._digest is not None:
+        known, self._state.digest = self._state.digest, digest
+        if self._grown is None and known not in (None, digest):
             self._events.report(
                 "dataset changed",
                 f"the server at {self.settings.address} has other data: digest {digest}, it was"
-                f" {self._digest}; rewards before and after are not comparable",
+                f" {known}; rewards before and after are not comparable",
             )
-        self._digest = digest
-        if self._fallback is not None:
+        # Not by the known digest: a source of another event loop may have seen it first.
+        if self._fallback is not None and self._fallback.expected_digest != digest:
             loaded = self._fallback.loaded_digest
             if loaded not in (None, digest):
                 self._events.report(
@@ -670,6 +689,8 @@ def chosen_dataset(info: ServerInfo, name: str | None, address: str | None) -> D
 
 def _explained(rollout: Rollout, score: Score) -> str:
     reason = f": {score.message}" if score.message else ""
+    if rollout.problem_id.startswith(DIGEST_PREFIX) and "not in the dataset" in score.message:
+        reason += "; a prompt's digest is the id of a row without problem_id and index"
     return f"problem {rollout.problem_id!r} ended with {score.status}{reason}"
 
 
@@ -704,5 +725,10 @@ def shared_source(settings: RewardSettings) -> RewardSource:
     sources = _sources.setdefault(asyncio.get_running_loop(), {})
     source = sources.get(settings)
     if source is None:
-        source = sources[settings] = RewardSource(settings)
+        source = sources[settings] = RewardSource(settings, _state_of(settings, os.getpid()))
     return source
+
+
+@lru_cache(maxsize=64)
+def _state_of(settings: RewardSettings, process: int) -> SharedState:
+    return SharedState()

@@ -1,7 +1,7 @@
 """The reward as verl's custom reward function, for managers other than ours.
 
 Such a function gets neither the step nor the token ids: a curriculum needs a fixed ``epoch``, TPN
-is unknown, and the overlong penalty belongs to the manager that calls it.
+is absent, and the overlong penalty belongs to the manager that calls it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ async def compute_score(
         "data_source": data_source, "ground_truth": ground_truth, "extra_info": extra_info
     }  # fmt: skip
     row = TrainingRow.of(columns, None)
-    return (await _samples(given).score(row, solution_str, penalty=None)).numbers()
+    figures = (await _samples(given).score(row, solution_str, penalty=None)).numbers()
+    del figures["tpn"]  # never known here, and verl would average zeros
+    return figures
 
 
 @lru_cache(maxsize=16)
