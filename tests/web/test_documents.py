@@ -336,7 +336,8 @@ def test_a_file_of_scored_rollouts(tmp_path: Path) -> None:
     rows = list(read_rollouts(SAMPLE / "rollouts.jsonl"))
     with LocalClient(dataset=DATASET) as client:
         scores = client.score([rollout_from_row(row) for row in rows], reward=RewardSpec.linear())
-    scored = [scored_row(row, score) for row, score in zip(rows, scores, strict=True)]
+    pairs = zip(rows, scores, strict=True)
+    scored = [scored_row(row | {"answer": "mine"}, score) for row, score in pairs]
     path = write_rows(tmp_path / "scored.jsonl", scored)
     with opened(path, dataset=DATASET) as page:
         page.wait_read()
