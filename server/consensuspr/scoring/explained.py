@@ -40,7 +40,7 @@ _RESULT = re.compile(rf"[\s$]*({_NUMBER.pattern})[^\d/*^+-]*", re.ASCII)
 # A side that is a name, and a variable, which makes a calculation an equation.
 _NAME = re.compile(r"[\s$]*([A-Za-z]\w{0,20})[\s$]*")
 _VARIABLE = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{1,2}(?![A-Za-z])")
-_QUOTIENT = re.compile(r"(\d+)\s*/\s*(\d+)")
+_QUOTIENT = re.compile(r"(?<!\d)(\d+)\s*/\s*(\d+)")
 _SIGN = r"(?:[-+−*/^·×÷]|\\(?:cdot|times|div)\b|frac\{|\}\{|:(?=[\s\d]))"
 # A number of a text, with what makes it part of a name or of a term, or an operand.
 _STATED = re.compile(
