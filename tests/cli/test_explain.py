@@ -41,8 +41,8 @@ def test_marks_hits_names_nodes_and_shows_the_sum(run: Run, problems: Path, roll
 
 EQUATIONS = [
     # Expressions of a node, what stands in the response, and the words that are shown.
-    ("b=8", "$⟦b = 21 - 13⟧ = 8$", "b = 21 - 13"),
-    ("V=216", "$$⟦V = s^3 = 6^3⟧ = 216.$$", "V = s^3 = 6^3"),
+    ("b=8", "$⟦b = 21 - 13 = 8⟧$", "b = 21 - 13 = 8"),
+    ("V=216", "$$⟦V = s^3 = 6^3 = 216⟧.$$", "V = s^3 = 6^3 = 216"),
     (r"\{3,5,7\}", "divisors left: $⟦7, 5$ and $3⟧$.", "7, 5 and 3"),
     ("2, 4, 9, 11", r"it is in $\{⟦9, 2, 11, 4⟧\}$, so go on", "9, 2, 11, 4"),
     (r"N \equiv 5 \pmod{13}", r"$⟦N \bmod 13 = 5⟧$", r"N \bmod 13 = 5"),
