@@ -137,7 +137,7 @@ def test_a_score_log_is_kept_beside_the_checkpoints_unless_told_otherwise(
     assert kept("+reward.reward_kwargs.score_log=null") is None
     assert kept("+reward.reward_kwargs.score_log=/mine") == "/mine"
     assert kept("trainer.default_local_dir=file/x") is None  # cannot be made: no log, and a run
-    monkeypatch.setattr(trainer.tempfile, "TemporaryFile", full_disk)
+    monkeypatch.setattr("tempfile.TemporaryFile", full_disk)
     assert kept(*names) is None
     assert kept(manager="reward.reward_manager.name=naive") is None
     assert not capsys.readouterr().out
