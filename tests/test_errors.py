@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Iterator
 
@@ -9,7 +10,14 @@ import pytest
 
 from consensuspr import errors
 from consensuspr.client.training import TooManyUnscorable, UnscorableSample
-from consensuspr.errors import ConsensusPRError, DataError, DatasetMismatch, Overloaded
+from consensuspr.errors import (
+    MAX_KNOWN,
+    ConsensusPRError,
+    DataError,
+    DatasetMismatch,
+    Overloaded,
+    did_you_mean,
+)
 from consensuspr.scoring.types import Score, Status
 
 MADE = {
@@ -33,3 +41,11 @@ def _errors() -> Iterator[ConsensusPRError]:
 def test_an_error_survives_pickling(error: ConsensusPRError) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
+
+
+@pytest.mark.parametrize(
+    ("others", "hint"), [(MAX_KNOWN - 1, "; did you mean 'wrong'?"), (MAX_KNOWN, ""), (10**9, "")]
+)
+def test_a_near_word_is_sought_among_few(others: int, hint: str) -> None:
+    known = itertools.chain(["wrong"], map(str, range(others)))
+    assert did_you_mean("wrnog", known) == hint

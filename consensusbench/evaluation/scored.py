@@ -286,7 +286,7 @@ def stored_score(row: Row, num_nodes: int) -> Score:
         guard=guard,
         matched=tuple(matched),
         spans=_spans(row.get("spans"), matched, len(row["response"])),
-        answer=row.get("answer"),
+        answer=row.get("extracted_answer"),
         answer_method=row.get("answer_method") or "",
     )
 
@@ -480,8 +480,8 @@ class _Run:
             written = row if at in stored else scored_row(row, score)
             if rollout.num_tokens is not None:
                 written = written | {"num_tokens": rollout.num_tokens, "tpn": rollout.tpn}
-            written = written | {"answer": score.answer, "answer_method": score.answer_method}
-            pairs.append((rollout, written))
+            found = {"extracted_answer": score.answer, "answer_method": score.answer_method}
+            pairs.append((rollout, written | found))
         return pairs
 
     def _score(self, rows: list[Row]) -> Sequence[Score]:

@@ -194,7 +194,7 @@ def _scored_rows(scored: ScoredSet, diagnosed: DiagnosisReport, file: int) -> It
                 "num_matched": sum(matched),
                 "matched": list(matched),
                 "tpn": rollout.tpn,
-                "answer": rollout.answer,
+                "extracted_answer": rollout.answer,
                 "answer_method": rollout.answer_method,
                 "diagnosis": verdict.diagnosis.words,
                 "diagnosis_reason": verdict.reason,

@@ -32,12 +32,15 @@ from __future__ import annotations
 
 import copyreg
 import difflib
+import itertools
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Self
 
 # Of the bad rows of a file, those that a message lists.
 MAX_LISTED: Final = 20
+# Words among which a near one is sought; difflib takes about a second for so many.
+MAX_KNOWN: Final = 10_000
 
 
 class ConsensusPRError(Exception):
@@ -185,9 +188,11 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return the end of a message on an unknown word: the known one that is nearly it, if any.
 
     Args:
+        known: of more than :data:`MAX_KNOWN`, none is near.
         otherwise: returned if no known word is near.
     """
-    near = difflib.get_close_matches(word, list(known), n=1)
+    words = list(itertools.islice(known, MAX_KNOWN + 1))
+    near = difflib.get_close_matches(word, words, n=1) if len(words) <= MAX_KNOWN else []
     return f"; did you mean {near[0]!r}?" if near else otherwise
 
 
@@ -195,7 +200,8 @@ def no_such_path(path: str | os.PathLike[str]) -> str:
     """Return the message on a path that does not exist, with a name in its folder that is near."""
     folder, name = os.path.split(os.fspath(path))
     try:
-        names = os.listdir(folder or ".")
+        with os.scandir(folder or ".") as entries:
+            hint = did_you_mean(name, (entry.name for entry in entries))
     except OSError:
-        names = []
-    return f"{os.fspath(path)}: no such file or directory{did_you_mean(name, names)}"
+        hint = ""
+    return f"{os.fspath(path)}: no such file or directory{hint}"

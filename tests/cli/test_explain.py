@@ -13,10 +13,11 @@ import pytest
 from consensuspr.client import LocalClient
 from consensuspr.score_log import ScoreLog, keep_dataset
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, Scorer, rollout_from_row
-from consensuspr.scoring.explained import mark_hits
+from consensuspr.scoring.explained import _hint, mark_hits
 from consensuspr.scoring.marks import Mark
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import Rollout, Sample, ScoreOptions
+from tests.linear import assert_linear
 from tests.rows import write_rows
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def test_marks_hits_names_nodes_and_shows_the_sum(run: Run, problems: Path, roll
 
 EQUATIONS = [
     # Expressions of a node, what stands in the response, and the words that are shown.
-    ("b=8", "$⟦b = 21 - 13⟧ = 8$", "b = 21 - 13"),
-    ("V=216", "$$⟦V = s^3 = 6^3⟧ = 216.$$", "V = s^3 = 6^3"),
+    ("b=8", "$⟦b = 21 - 13 = 8⟧$", "b = 21 - 13 = 8"),
+    ("V=216", "$$⟦V = s^3 = 6^3 = 216⟧.$$", "V = s^3 = 6^3 = 216"),
     (r"\{3,5,7\}", "divisors left: $⟦7, 5$ and $3⟧$.", "7, 5 and 3"),
     ("2, 4, 9, 11", r"it is in $\{⟦9, 2, 11, 4⟧\}$, so go on", "9, 2, 11, 4"),
     (r"N \equiv 5 \pmod{13}", r"$⟦N \bmod 13 = 5⟧$", r"N \bmod 13 = 5"),
@@ -81,6 +82,8 @@ TRAINED = "In training the reward would be 0.000: the response has no marked ans
         ("24*115=2760", "2+7=9, in all 12760 and 276.0", "", True),
         ("24*115=2760", "2+7=9, x_{2760}, x^2760, 2760x and x2760", "", True),
         ("24/4=6", "2+7=9, 24 : 4 = 6", " (24:4 occurs, but ':' is not read as division)", True),
+        ("24/4=6", "2+7=9, 8:24 :4 = 6", " (24:4 occurs, but ':' is not read as division)", True),
+        ("24/4=6", "2+7=9, 124:4, 24:46, 6", HINT.format("6"), True),
         ("h=2", "2+7=9, the square of $2$", " (the value 2 occurs, but not as h)", True),
         ("16*2=32", "2+7=9, 32 / 5", HINT.format("32"), True),
         ("h=2", "2+7=9, 2 / 5 and 7 * 2", "", True),  # operands of one digit
@@ -106,6 +109,14 @@ def test_a_value_in_prose_and_a_missing_mark_are_explained(
     )
     score = run("score", rollouts, "--dataset", dataset, "--output", tmp_path / "o.jsonl").out
     assert ("in training 1 rollout would get a lower reward" in score) is trained
+
+
+@pytest.mark.parametrize("repeated", ["9", "1 ", "1/", "1 / 1+", "24:4 "])
+def test_hints_take_linear_time(repeated: str) -> None:
+    def hint(text: str) -> str:
+        return _hint(f"{text}+2=5", f"5 and {text}", [5.0])
+
+    assert_linear(hint, repeated.__mul__, 1 << 9)
 
 
 def test_full_shows_all_expressions_of_a_node(run: Run, tmp_path: Path) -> None:

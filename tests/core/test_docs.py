@@ -54,15 +54,19 @@ def test_examples(
 
 
 def test_limits() -> None:
-    limits = MATCHING.partition("\n## Limits\n")[2].replace(",", "")
-    assert set(map(int, re.findall(r"[0-9]+", limits))) == {
-        *(algebra.MAX_TOKEN, algebra.MAX_SIDE_BYTES, algebra.MAX_CODE, algebra.MAX_DEPTH),
-        *(algebra.MAX_SIDE_NAMES, algebra.MAX_OCCURRENCES, algebra.MAX_CHAIN, algebra.MAX_POWER),
-        *(algebra.MAX_FACTORIAL, algebra.MAX_MODULUS, algebra.MAX_RENAMED),
-        *(statements.MAX_SIDE, statements.MAX_DEPTH, statements.MAX_STRETCH),
-        *(statements.MAX_DIGITS, statements.MAX_EXPONENT, statements.MAX_UNIT_WORDS),
-        *(statements.MAX_NAMED, statements.MAX_NAMES, statements.MAX_LINE),
-        *(tables.MAX_OPEN_GROUPS, tables.MAX_UNIT_WORDS, patterns.MAX_ANSWER_BYTES),
+    a, s, t = algebra, statements, tables
+    table = rows(MATCHING.replace(",", ""), "limit", "patterns", "statements", "equations")
+    assert {name: [*map(int, re.findall("[0-9]+", str(row)))] for _, name, *row in table} == {
+        "nested brackets": [t.MAX_OPEN_GROUPS, s.MAX_DEPTH, a.MAX_DEPTH],
+        "one side": [s.MAX_SIDE, a.MAX_SIDE_BYTES, a.MAX_CODE],
+        "digits of a number": [s.MAX_DIGITS],
+        "exponents": [s.MAX_EXPONENT, a.MAX_POWER],
+        "factorials and binomials; modulus": [a.MAX_FACTORIAL, a.MAX_MODULUS],
+        "unit words after a number": [t.MAX_UNIT_WORDS, s.MAX_UNIT_WORDS],
+        "names": [s.MAX_NAMED, a.MAX_SIDE_NAMES, a.MAX_OCCURRENCES],
+        "text read at once": [patterns.MAX_ANSWER_BYTES, s.MAX_STRETCH, a.MAX_TOKEN, a.MAX_CHAIN],
+        "names of a program": [s.MAX_NAMES],
+        "names that may differ from the node's": [a.MAX_RENAMED],
     }
 
 

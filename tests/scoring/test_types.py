@@ -29,7 +29,7 @@ from consensuspr.scoring import (
 from tests.score_logs import IDENTITY
 
 ROWS: list[dict[str, Any]] = [
-    {"problem_id": "duck", "response": "9*2=18 RIGHT", "num_tokens": 12, "model": "m", "seed": 3},
+    {"problem_id": "duck", "response": "9*2=18 RIGHT", "num_tokens": 12, "model": "m", "answer": 3},
     {"problem_id": "absent", "response": "r", "status": "an older one"},
     {"problem_id": "absent", "response": "RIGHT", "ground_truth": "1", "rollout_id": "r9"},
 ]
@@ -50,10 +50,11 @@ def test_scored_rows_carry_the_columns_of_the_rollouts(
         for row, score in zip(ROWS, scores, strict=True):
             out.write(scored_row(row, score))
     first, second, third = read_rollouts(tmp_path / name)
-    assert (first["model"], first["seed"], first["num_tokens"]) == ("m", 3, 12)
+    assert (first["model"], first["answer"], first["num_tokens"]) == ("m", 3, 12)
     assert first["matched"] == [False, True, False]
     assert (first["acc"], first["ncr"], first["tpn"]) == (1.0, 1 / 3, 12.0)
     assert (first["num_nodes"], first["num_matched"]) == (3, 1)
+    assert first["extracted_answer"] == scores[0].answer is not None
     assert (first["reward"], first["status"]) == (0.5 + 0.5 / 3, "OK")
     assert second["status"] == Status.UNKNOWN_PROBLEM
     assert [second[key] for key in ("acc", "ncr", "tpn", "reward")] == [None] * 4

@@ -112,6 +112,18 @@ def test_a_run_that_cannot_be_rewarded_is_ended_when_a_worker_makes_its_manager(
     assert reasons == [str(raised.value)]
 
 
+def test_a_worker_goes_on_without_a_score_log_that_nobody_asked_for(
+    manager: Callable[..., Any], address: str, make_batch: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    settings = {"address": address, "score_log": tmp_path / "file/log"}
+    with pytest.raises(InputError, match="score_log: cannot write"):
+        manager(**settings)
+    made = manager(**settings, score_log_is_optional=True)
+    assert one(made, make_batch([row()]))["reward_score"] > 0
+    assert made._events() == {"no score log": 1}
+
+
 @pytest.mark.skipif(BEFORE_0_8, reason="no trainer of verl 0.7 tells the reward its step")
 def test_the_curriculum_switches_with_the_step_of_the_sample(
     manager: Callable[..., Any], address: str, make_batch: Callable[..., Any], tmp_path: Path

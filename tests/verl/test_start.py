@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,9 @@ def test_a_score_log_is_kept_beside_the_checkpoints_unless_told_otherwise(
         trainer.ConsensusTrainerSync(config)
         return (config.reward.get("reward_kwargs") or {}).get("score_log")
 
+    def full_disk(**_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     default = str(tmp_path / "checkpoints/mine/first/score-log")
     names = ("trainer.project_name=mine", "trainer.experiment_name=first")
     assert kept(*names) == kept(*names, "+reward.reward_kwargs.alpha=0.2") == default
@@ -133,6 +137,8 @@ def test_a_score_log_is_kept_beside_the_checkpoints_unless_told_otherwise(
     assert kept("+reward.reward_kwargs.score_log=null") is None
     assert kept("+reward.reward_kwargs.score_log=/mine") == "/mine"
     assert kept("trainer.default_local_dir=file/x") is None  # cannot be made: no log, and a run
+    monkeypatch.setattr("tempfile.TemporaryFile", full_disk)
+    assert kept(*names) is None
     assert kept(manager="reward.reward_manager.name=naive") is None
     assert not capsys.readouterr().out
 

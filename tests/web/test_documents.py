@@ -335,8 +335,9 @@ def read_rows_of(path: Path) -> list[dict[str, Any]]:
 def test_a_file_of_scored_rollouts(tmp_path: Path) -> None:
     rows = list(read_rollouts(SAMPLE / "rollouts.jsonl"))
     with LocalClient(dataset=DATASET) as client:
-        scores = client.score([rollout_from_row(row) for row in rows], reward=RewardSpec.linear())
-    scored = [scored_row(row, score) for row, score in zip(rows, scores, strict=True)]
+        scores = client.score([rollout_from_row(row) for row in rows], reward=RewardSpec.maximum())
+    pairs = zip(rows, scores, strict=True)
+    scored = [scored_row(row | {"answer": "mine"}, score) for row, score in pairs]
     path = write_rows(tmp_path / "scored.jsonl", scored)
     with opened(path, dataset=DATASET) as page:
         page.wait_read()
@@ -366,7 +367,11 @@ def test_a_file_of_scored_rollouts(tmp_path: Path) -> None:
         assert shown["explained"]
         assert shown["differs"] is None
         assert shown["other"]["case"] == "format_error"
-        assert shown["formula"] == "0.5 · Acc + 0.5 · NCR"  # the default, which gives its reward
+        assert shown["other"]["answer"] == "mine"
+        assert shown["formula"] is None  # the file does not name it
+        assert [(term["value"], term["adds"]) for term in shown["terms"]] == [
+            (light["acc"], None), (light["ncr"], None),
+        ]  # fmt: skip
         assert [node["matched"] for node in shown["nodes"]] == [c != "-" for c in light["channels"]]
 
 

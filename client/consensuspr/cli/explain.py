@@ -29,7 +29,7 @@ from consensuspr.cli.options import (
     with_settings,
 )
 from consensuspr.console import load_core, make_console, one_line
-from consensuspr.errors import InputError, did_you_mean, no_such_path
+from consensuspr.errors import MAX_KNOWN, InputError, did_you_mean, no_such_path
 from consensuspr.scoring.explained import print_explanation
 from consensuspr.scoring.types import Status
 
@@ -244,7 +244,8 @@ def _of_run(
     for batch in reader.read():
         for name, value in wanted.items():
             found = batch.column(name).to_pylist()
-            met[name].update(found)
+            if len(met[name]) <= MAX_KNOWN:
+                met[name].update(found)
             kept = [each == value for each in found]
             # Typed, because the type of an empty list is unknown.
             batch = batch.filter(pa.array(kept, pa.bool_()))
@@ -292,7 +293,8 @@ def _of_rollouts(
         for number, row in enumerate(read_rollouts(path), start=1):
             row |= {"row": number, "acc": wanted.get("acc")}  # Acc is filtered when it is scored
             for name in wanted:
-                met[name].add(row.get(name))
+                if len(met[name]) <= MAX_KNOWN:
+                    met[name].add(row.get(name))
             if all(row.get(name) == value for name, value in wanted.items()):
                 yield row
             if number == wanted.get("row"):
@@ -356,7 +358,8 @@ def _none_of(path: Path, wanted: Mapping[str, Any], met: Mapping[str, set[Any]])
     """Return an error that no sample has the wanted values.
 
     Args:
-        met: values that the samples have, by name.
+        met: values that the samples have, by name; not all if they are more than
+            :data:`MAX_KNOWN`, and then there is no hint.
     """
     named = ", ".join(f"{name} {value!r}" for name, value in wanted.items())
     near = (

@@ -40,7 +40,8 @@ _RESULT = re.compile(rf"[\s$]*({_NUMBER.pattern})[^\d/*^+-]*", re.ASCII)
 # A side that is a name, and a variable, which makes a calculation an equation.
 _NAME = re.compile(r"[\s$]*([A-Za-z]\w{0,20})[\s$]*")
 _VARIABLE = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{1,2}(?![A-Za-z])")
-_QUOTIENT = re.compile(r"(\d+)\s*/\s*(\d+)")
+_QUOTIENT = re.compile(r"(?<!\d)(\d+)\s*/\s*(\d+)")
+_RATIO = re.compile(r"\b(\d+)\s*:\s*(?=(\d+)\b)")
 _SIGN = r"(?:[-+−*/^·×÷]|\\(?:cdot|times|div)\b|frac\{|\}\{|:(?=[\s\d]))"
 # A number of a text, with what makes it part of a name or of a term, or an operand.
 _STATED = re.compile(
@@ -209,8 +210,9 @@ def _hint(expression: str, response: str, values: Collection[float]) -> str:
         return f" (the value {result[1]} occurs, but not as {name[1]})"
     if _VARIABLE.search(left) or len(_NUMBER.findall(left)) < 2:
         return ""
+    ratios = set(_RATIO.findall(response))
     for above, below in _QUOTIENT.findall(left):
-        if re.search(rf"\b{above}\s*:\s*{below}\b", response):
+        if (above, below) in ratios:
             return f" ({above}:{below} occurs, but ':' is not read as division)"
     return f" (the value {result[1]} occurs, but not this calculation)"
 

@@ -59,7 +59,7 @@ SCORED_TYPES: Final = {
     "ncr_raw": "double",
     "guard": "double",
     "channels": "list<string>",
-    "answer": "string",
+    "extracted_answer": "string",  # files of problems have a column "answer" of their own
 }
 
 
@@ -538,7 +538,7 @@ def scored_row(row: Row, score: Score) -> Row:
 
     ``spans`` is among them if the score has them.
     """
-    scored = row | {name: getattr(score, name) for name in SCORED_TYPES}
+    scored = row | {name: getattr(score, name.removeprefix("extracted_")) for name in SCORED_TYPES}
     scored["matched"], scored["channels"] = list(score.matched), list(score.channels)
     scored["status"] = score.status.value
     if score.spans is not None:

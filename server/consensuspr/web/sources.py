@@ -276,7 +276,7 @@ _SAME |= {
 
 
 def _sample_of(row: Row, number: int, digest: str | None) -> dict[str, Any]:
-    known = {name: row.get(name) for name in _SAME}
+    known = {name: row.get(name) for name in _SAME} | {"answer": row.get("extracted_answer")}
     for name in ("step", "epoch"):
         known[name] = known[name] if type(known[name]) is int else None
     known["problem"] = known["problem"] if type(known["problem"]) is str else None

@@ -444,11 +444,6 @@ class Documents:
         problem["ground_truth"] = row["ground_truth"] or problem["ground_truth"]
         guard = None if explained is None else explained.guard
         reward = _reward_of(row)
-        if row["reward_spec"] is None and explained is not None:
-            # Files do not name their formula.  It is the default if that gives the same reward.
-            now = explained.score.reward
-            if None not in (now, light["reward"]) and abs(now - light["reward"]) < _EQUAL:
-                reward = ScoreOptions().reward
         return {
             "run": light["run"],
             "key": light["key"],
@@ -464,7 +459,7 @@ class Documents:
             "guard": None if guard is None else asdict(guard),
             "formula": None if reward is None else reward.formula(row["epoch"] or 0),
             "terms": _terms(light, reward, row["epoch"] or 0),
-            "differs": None if explained is None else _differs(light, explained),
+            "differs": None if explained is None else _differs(light, explained, reward),
             "identity": {name: row[name] for name in _IDENTITY}
             | {"reward_spec": None if reward is None else asdict(reward)},
             "other": json.loads(row[OTHER] or "{}", parse_constant=lambda _: None),
@@ -1032,11 +1027,11 @@ def _terms(light: Row, spec: RewardSpec | None, epoch: int) -> list[Document]:
     return [*terms, {"name": "penalty", "value": penalty, "adds": penalty}] if penalty else terms
 
 
-def _differs(light: Row, explained: Explanation) -> str | None:
+def _differs(light: Row, explained: Explanation, spec: RewardSpec | None) -> str | None:
     """Return a sentence if the score of today differs from the logged one."""
     score = explained.score
     now = {"status": score.status.value, "acc": score.acc, "ncr": score.ncr}
-    if light["reward"] is not None:
+    if light["reward"] is not None and spec is not None:
         now["reward"] = score.reward
     changes = []
     for name, value in now.items():

@@ -125,6 +125,30 @@ def test_what_has_no_nodes_follows_its_own_setting(
     assert scored().fields()["status"] == "NO_NODES"
 
 
+@pytest.mark.parametrize(
+    ("reward", "rows", "counted"),
+    [
+        ("linear", [(BARE, "test"), (BARE, "val"), (RIGHT, "train")], 1),
+        ("linear", [(BARE, "test"), (RIGHT, None), (RIGHT, None), (BARE, "val"), (HALF, None)], 2),
+        ("linear", [(BARE, "test"), (RIGHT, "test"), (RIGHT, "train")], 0),
+        ("linear", [(RIGHT, "test"), (RIGHT, None), (BARE, "test"), (RIGHT, None)], 0),
+        ("linear", [(RIGHT, "train"), (BARE, "test")], 0),  # the pass has not ended
+        ("outcome", [(BARE, "test"), (RIGHT, "train")], 0),
+    ],
+)
+def test_a_validation_without_nodes_is_reported(
+    real_server: str, reward: str, rows: list[tuple[Rollout, str | None]], counted: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    async def work(source: RewardSource) -> int:
+        for rollout, split in rows:
+            await source.score(rollout, 0, split)
+        return source.events.get("validation without nodes", 0)
+
+    assert run(RewardSettings(address=real_server, reward=reward), work) == counted
+    assert ("the last row's problem id is 'bare'" in caplog.text) is bool(counted)
+
+
 async def _failures(source: RewardSource, rollouts: list[Rollout]) -> list[Exception]:
     failures: list[Exception] = []
     for rollout in rollouts:

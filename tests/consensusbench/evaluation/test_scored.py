@@ -159,7 +159,8 @@ def test_what_was_scored_once_is_not_scored_again(
     plain = tmp_path / "plain.jsonl"
     score_files([rollouts], dataset, scored_output=plain)
     assert score_files([plain], dataset, spans=True).num_stored == 3
-    assert {"answer", "answer_method", "status"} <= next(iter(read_rollouts(plain))).keys()
+    written = next(iter(read_rollouts(plain)))
+    assert {"extracted_answer", "answer_method", "status"} <= written.keys()
 
 
 def test_a_server_gives_the_same(dataset: Path, rollouts: Path, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from consensuspr.client.training.source import (
     ScoredSample,
     TooManyUnscorable,
     UnscorableSample,
+    score_log_of,
     shared_source,
 )
 
@@ -54,6 +55,7 @@ __all__ = [
     "problem_id_of",
     "progress_of",
     "prompt_digest",
+    "score_log_of",
     "shared_source",
     "together",
 ]

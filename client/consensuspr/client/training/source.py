@@ -285,6 +285,8 @@ class RewardSource:
         # By warning: samples before the first that makes it unnecessary.
         self._missing: Counter[str] = Counter()
         self._misread = [0, 0]  # first responses, and those with a mark that the rule rejects
+        # The last problem id of validation rows that have nodes (True), and that lack them (False).
+        self._validated: dict[bool, str] = {}
         self._options: ScoreOptions | None = None
         self._grown = GrownDatasets(settings.grown_nodes) if settings.grown_nodes else None
         if self._fallback is not None and self._state.digest is not None:
@@ -363,6 +365,7 @@ class RewardSource:
         """Return the reward of a sample, or raise UnscorableSample."""
         settings = self.settings
         self._warn(rollout, score)
+        self._watch_validation(rollout, score)
         if score.acc is not None and self._validates_by_acc(rollout, score):
             return score.acc
         instead: str | float = settings.on_unscorable
@@ -492,6 +495,21 @@ class RewardSource:
                 f"none of the first {MIN_UNEARNED} responses to problems with nodes reaches a node"
                 " or the answer: is this the dataset of these prompts, and the tokenizer the"
                 f" policy's? The last, to problem {rollout.problem_id!r}, begins {start!r}",
+            )
+
+    def _watch_validation(self, rollout: Rollout, score: Score) -> None:
+        """Report a validation, which a training row ends, if no row so far has nodes."""
+        if rollout.sample is not None and rollout.sample.split in VALIDATION_SPLITS:
+            lacks_nodes = score.reward is None and self._validates_by_acc(rollout, score)
+            self._validated[not lacks_nodes] = rollout.problem_id
+            return
+        if self._validated.keys() == {False}:
+            problem_id = self._validated.pop(False)
+            self._events.report(
+                "validation without nodes",
+                "no validation row so far has nodes in the dataset, so their rewards are Acc; the"
+                f" last row's problem id is {problem_id!r}; if the dataset has other ids, set"
+                " problem_id_format",
             )
 
     def _never(self, kind: str, happened: bool, limit: int) -> bool:

@@ -40,6 +40,9 @@ _MOVED = {
 OVERLONG = ("max_resp_len", "overlong_buffer_cfg")
 BUFFER_KEYS = ("enable", "len", "penalty_factor", "log")
 
+# In the same place, by our trainer: nobody asked for this score log, so a worker can go without.
+OPTIONAL_LOG = "score_log_is_optional"
+
 
 def key_now(old: str) -> str:
     """Return the key that verl 0.9 reads, of one in :data:`OLD_GROUPS`."""
@@ -114,11 +117,13 @@ class ManagerConfig:
         overlong: None if it is off.
         number: figure that verl reads as a number (the metric of ``algorithm.filter_groups``), so
             that it must not be None.
+        optional_log: whether a worker that cannot open its score log goes on without.
     """
 
     settings: RewardSettings
     overlong: OverlongPenalty | None
     number: str | None = None
+    optional_log: bool = False
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
@@ -132,10 +137,12 @@ class ManagerConfig:
         if not isinstance(given, dict):
             raise InputError(f"{SOURCE} must hold settings by name, got {given!r}")
         overlong = OverlongPenalty.of(*(given.get(key) for key in OVERLONG))
-        settings = {key: value for key, value in given.items() if key not in OVERLONG}
+        not_ours = (*OVERLONG, OPTIONAL_LOG)
+        settings = {key: value for key, value in given.items() if key not in not_ours}
         groups = select(config, "algorithm", "filter_groups")
         number = select(groups, "metric") if select(groups, "enable") else None
-        return cls(RewardSettings.of(settings, SOURCE), overlong, number)
+        optional_log = given.get(OPTIONAL_LOG) is True
+        return cls(RewardSettings.of(settings, SOURCE), overlong, number, optional_log)
 
 
 def epoch_clock(config: Mapping[str, Any], settings: RewardSettings, version: str) -> EpochClock:

@@ -19,6 +19,7 @@ from consensuspr.client.training import (
     RewardSource,
     SampleScorer,
     TooManyUnscorable,
+    score_log_of,
     shared_source,
 )
 from consensuspr.client.training.credit import BETWEEN, finder_of_turns, place_reward
@@ -32,7 +33,8 @@ from consensuspr.client.verl.run_end import (
 )
 from consensuspr.client.verl.sample import BY_TOKEN, MissingMask, VerlSample
 from consensuspr.client.verl.start import check_at_start
-from consensuspr.errors import ConsensusPRError
+from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.events import EventLog
 
 logger = logging.getLogger(__name__)
 
@@ -62,21 +64,29 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
     ) -> None:
         super().__init__(config, tokenizer, compute_score)
         self._in_worker = in_reward_worker()
+        self._own_events = EventLog(logger)
         try:
             read = ManagerConfig.of(config)
-            clock = epoch_clock(config, read.settings, verl.__version__)
-            self._samples = SampleScorer(read.settings, clock)
+            settings = read.settings
+            if read.optional_log:
+                try:
+                    score_log_of(settings)
+                except InputError as error:
+                    settings = settings.model_copy(update={"score_log": None})
+                    self._own_events.report("no score log", f"{error}; samples are not logged")
+            clock = epoch_clock(config, settings, verl.__version__)
+            self._samples = SampleScorer(settings, clock)
         except ConsensusPRError as error:
             # verl loses a worker that fails to start; its rollouts then fail one by one.
             logger.error("consensuspr cannot reward this run: %s", error)
             if self._in_worker:
                 end_run(str(error))
             raise
-        self._settings, self._overlong, self._number = read.settings, read.overlong, read.number
+        self._settings, self._overlong, self._number = settings, read.overlong, read.number
         self._decode: Callable[[Any], str] = partial(tokenizer.decode, skip_special_tokens=True)
         if actor_name() == FIRST_WORKER:
             # In a thread: verl still starts its engines, and the files may be large.
-            check = partial(check_at_start, config, read.settings)
+            check = partial(check_at_start, config, settings)
             threading.Thread(target=check, name="consensuspr-start", daemon=True).start()
         self._source: RewardSource | None = None
         self._failed, self._last_failure = 0, ""
@@ -147,7 +157,8 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             self._noting = loop.call_later(_BETWEEN_NOTES_S, self._note)
 
     def _events(self) -> dict[str, int]:
-        return {} if self._source is None else dict(self._source.events)
+        of_source = {} if self._source is None else self._source.events
+        return {**self._own_events.counts, **of_source}
 
     def _num_events(self) -> tuple[int, int]:
         return sum(self._events().values()), self._failed

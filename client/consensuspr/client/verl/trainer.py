@@ -16,6 +16,7 @@ Before workers and engines start, the trainer checks the reward's settings and t
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from verl.trainer.ppo.v1 import (
 )
 
 from consensuspr.client.training import METRICS, StepWatch, figures
-from consensuspr.client.verl.config import OUR_TRAINERS, ManagerConfig, trainer_mode
+from consensuspr.client.verl.config import OPTIONAL_LOG, OUR_TRAINERS, ManagerConfig, trainer_mode
 from consensuspr.client.verl.manager import ConsensusRewardManager
 from consensuspr.client.verl.run_end import note_reason, worker_notes
 from consensuspr.errors import InputError
@@ -128,11 +129,12 @@ def _prepare_reward(config: Any) -> None:
     run = Path(config.trainer.default_local_dir).absolute() / "score-log"
     try:
         run.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=run).close()
     except OSError as error:
         logger.warning("no score log is kept in %s: %s", run, error.strerror)
         return
     with open_dict(config):
-        config.reward.reward_kwargs = {**given, "score_log": str(run)}
+        config.reward.reward_kwargs = {**given, "score_log": str(run), OPTIONAL_LOG: True}
     print(
         f"every sample is logged: see consensuspr curves {run}"
         " (off with +reward.reward_kwargs.score_log=null)",
