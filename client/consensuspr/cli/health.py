@@ -77,7 +77,7 @@ def _name_of_own_server(server: Address, access: Access, timeout: float) -> str 
     handshake trusts the certificate file itself; the name is for gRPC, which insists on one.
 
     Raises:
-        Unavailable: there is no server, or it shows another certificate.
+        Unavailable: no server replies, or it shows another certificate.
     """
     import socket
     import ssl

@@ -24,8 +24,8 @@ from inspect_ai.solver import TaskState
 from consensuspr.client.training import SampleScorer, TrainingRow, UnscorableSample, on_own_loop
 from consensuspr.errors import RewardServiceError
 
-# Other defaults than in training: samples without nodes are no fault of a run, nobody waits for a
-# server, and a response without a marked answer keeps its NCR.
+# Unlike training, an evaluation accepts samples without nodes, does not wait for a server, and
+# keeps the NCR of a response without a marked answer.
 _DEFAULTS = {"max_unscorable": 1.0, "on_unavailable": "raise", "unanswered": "ncr"}
 _VALUES = ("reward", "acc", "ncr")
 

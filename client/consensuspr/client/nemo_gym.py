@@ -67,7 +67,7 @@ class ConsensusVerifyRequest(BaseVerifyRequest):  # type: ignore[misc]
 class ConsensusVerifyResponse(BaseVerifyResponse):  # type: ignore[misc]
     """A reward, its parts (the same for all samples of a run) and the figures of its sample.
 
-    With ``mask_sample``, the reward is no measurement: the 0.0 only satisfies the schema.
+    With ``mask_sample``, do not train on the reward: its 0.0 only satisfies the schema.
     """
 
     model_config = ConfigDict(extra="allow")

@@ -1,7 +1,7 @@
 """What the equation channel reads: limits, names, hashes; shared by both engines.
 
 An *equation* is two sides joined by a sign of equality, at least one of which holds a name
-(``docs/reference/matching.md``).  It reaches a node by its *key*: the difference of its sides,
+(``docs/concepts/statements.md``).  It reaches a node by its *key*: the difference of its sides,
 evaluated at three fixed points modulo a prime, up to a factor.  Two equations that are equal up to
 a factor have the same key; two that are not have one only if a polynomial vanishes at a random
 point of a field of 2⁶¹ elements.

@@ -1,7 +1,7 @@
 """What the statement channel reads: limits, words, keys; shared by both engines.
 
 A *statement* is ``expression = value`` with an operation on at least one side, true in exact
-arithmetic (``docs/reference/matching.md``).  It reaches a node by its *key*: the exact value of
+arithmetic (``docs/concepts/statements.md``).  It reaches a node by its *key*: the exact value of
 the side with the operation and the multiset of the magnitudes of its operands, without ones.
 Both engines read the same language; the words and limits of that language stand here.
 """

@@ -266,7 +266,7 @@ class RewardSource:
         settings.check_files()
         self.settings = settings
         self._spec = settings.spec
-        # None: there is no server, and every sample is scored here.
+        # None without a server: every sample is scored here.
         self._client: AsyncRewardClient | None = None
         if settings.address is not None:
             self._client = AsyncRewardClient(

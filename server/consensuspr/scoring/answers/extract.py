@@ -149,9 +149,9 @@ def reference_answer(ground_truth: str) -> str:
     return (ground_truth if found is None else found.answer).strip()
 
 
-def _found(answer: str, source: AnswerSource) -> Extracted:
+def _found(answer: str, source: AnswerSource, context: str = "") -> Extracted:
     answer = answer.strip()
-    return Extracted(answer[:MAX_ANSWER_CHARS], source, len(answer) > MAX_ANSWER_CHARS)
+    return Extracted(answer[:MAX_ANSWER_CHARS], source, len(answer) > MAX_ANSWER_CHARS, context)
 
 
 def _last_box(response: str, end: int) -> int:
@@ -251,17 +251,16 @@ def _after_marker(tail: str) -> Extracted | None:
         behind = tail[mark.end() :]
         answer = leading_answer(behind, strict=False)
         formal = mark[0].rstrip()[-1] in ":：" and fallback is None
-        says = behind.strip(" .!*\n").casefold()
-        if answer is None and formal and says not in _NO_ANSWERS and _WORDS_ALONE.fullmatch(says):
-            answer = behind
+        if answer is None and formal and _WORDS_ALONE.fullmatch(behind):
+            answer = None if behind.strip(" .!*\n").casefold() in _NO_ANSWERS else behind
         if answer is None:
             continue
         if formal or len(answer) == 1 or _MATHEMATICAL.search(answer):
-            return _found(answer, AnswerSource.MARKER)._replace(context=behind)
+            return _found(answer, AnswerSource.MARKER, behind)
         fallback = fallback or answer
     if fallback is None:
         return None
-    return _found(fallback, AnswerSource.MARKER)._replace(context=tail)
+    return _found(fallback, AnswerSource.MARKER, tail)
 
 
 # Answers inside running text of at most a few hundred characters.

@@ -2,7 +2,7 @@
 
 Sides become values (``sides``), pairs of sides keys (``keys``), and a text chains of sides
 (``chains``).  The compiled reader does the same, step for step; what an equation is stands in
-``docs/reference/matching.md``, and limits in :mod:`consensuspr.core.algebra`.
+``docs/concepts/statements.md``, and limits in :mod:`consensuspr.core.algebra`.
 """
 
 from consensuspr.core.pure.algebra.chains import read_facts

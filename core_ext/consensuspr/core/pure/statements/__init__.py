@@ -4,7 +4,7 @@ A text is split into prose and code.  Prose becomes tokens (``prose``), tokens b
 (``folding``), and around each sign of equality the longest expressions are worked out and
 compared (``arithmetic``, ``equations``); code is read line by line with a table of names
 (``code``), its comments and strings as prose.  The compiled reader does the same, rule for rule;
-what a statement is stands in ``docs/reference/matching.md``, and words and limits in
+what a statement is stands in ``docs/concepts/statements.md``, and words and limits in
 :mod:`consensuspr.core.statements`.
 """
 
