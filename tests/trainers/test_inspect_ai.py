@@ -85,7 +85,10 @@ def test_a_log_is_scored_by_the_command_line(
     command = [sys.executable, "-m", "inspect_ai", "score", str(log), "--action", "append"]
     command += ["--scorer", "consensuspr/nodes", "--output-file", str(scored)]
     settings = ["-S", f"address={address}", "-S", f"dataset_path={dataset_file}"]
-    done = subprocess.run(command + settings, capture_output=True, text=True, check=False)
+    # Elsewhere: an egg-info that a build left in the working directory hides what is installed.
+    done = subprocess.run(
+        command + settings, capture_output=True, text=True, check=False, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     read = inspect_ai.log.read_eval_log(str(scored))
     for sample in read.samples:
