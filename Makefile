@@ -133,12 +133,13 @@ STUDY := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 nice .venv-verl-0.9.1/bin/pyth
 .PHONY: study
 study: .venv-verl-0.9.1/.installed ## do the runs of examples/study/PLAN-3.md that are missing (hours, one core), and print their tables
 	@$(STUDY) run $(STUDY_FLAGS)
-	@$(STUDY) report $(STUDY_FLAGS)
+	@$(STUDY) report $(STUDY_FLAGS) --picture docs/images/study.svg
 
 .PHONY: study-smoke
 study-smoke: .venv-verl-0.9.1/.installed ## do the study in small, to see that it works
 	@rm -rf build/study
-	@for part in starts run report; do $(STUDY) $$part --smoke --folder build/study || exit 1; done
+	@for part in starts run "report --picture build/study/levels.png"; do \
+	  $(STUDY) $$part --smoke --folder build/study || exit 1; done
 
 # GUARD_FLAGS=--require fails where instructions cannot be counted, for a CI that has valgrind.
 .PHONY: guard

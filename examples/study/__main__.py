@@ -71,11 +71,17 @@ def run(folder: Folder = HERE, smoke: Smoke = False) -> None:
 
 
 @app.command()
-def report(folder: Folder = HERE, smoke: Smoke = False) -> None:
+def report(
+    folder: Folder = HERE,
+    smoke: Smoke = False,
+    picture: Annotated[
+        Path | None, typer.Option(help="Picture of the leads at all levels to draw: .svg or .png.")
+    ] = None,
+) -> None:
     """Print the tables of the finished runs, contrasts only if all main runs are there."""
     from .analysis import report as tables
 
-    typer.echo(tables(_study(folder, smoke)))
+    typer.echo(tables(_study(folder, smoke), picture))
 
 
 def _one_thread() -> None:

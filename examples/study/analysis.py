@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
@@ -362,8 +363,13 @@ def against_table(main: Sequence[Row], found: Sequence[Contrast]) -> str:
     return table(("counts against us", "found", "so"), body)
 
 
-def report(study: Study) -> str:
-    """Return the tables of PLAN-3.md as Markdown; no contrast before all main runs are there."""
+def report(study: Study, picture: Path | None = None) -> str:
+    """Return the tables of PLAN-3.md as Markdown; no contrast before all main runs are there.
+
+    Args:
+        study: whose finished runs are reported.
+        picture: is drawn with the contrasts.
+    """
     plan, rates = study.plan, study.rates()
     tried, main = study.results(plan.selection()), study.results(plan.main(rates))
     others = study.results(plan.others(rates))
@@ -389,6 +395,11 @@ def report(study: Study) -> str:
         ),
     ]
     levels = [row for row in others if row["run"]["part"] == "levels"]
+    if picture is not None:
+        # It takes this module's effects, and matplotlib, which the tables do not need.
+        from .picture import draw
+
+        draw([*main, *levels], rates, shares, picture)
     of_groups = [(large[NODES], large[BASE]), *((large[arm], arm) for arm in large)]
     sections = {
         "Primary contrasts": primary_table(found),
