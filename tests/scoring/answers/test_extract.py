@@ -49,6 +49,16 @@ AUTO = [
     ("so we get 0.\\overline{3}", "0.\\overline{3}"),
     ("Answer: 0.1\\overline{6} or so", "0.1\\overline{6}"),
     ("So the answer is 42. I hope the answer is correct.", "42"), ("Answer: 7" + FAR, None),
+    # what is denied
+    ("The answer is not 438", None), ("The answer isn't $438$.", None), ("Answer: not 438", None),
+    ("I get 437. The answer is not 438.", "437"), ("The answer is not **438** but 437.", "437"),
+    ("The answer is $437$, not $438$.", "437"), ("The answer is neither 3 nor 4", None),
+    ("So 437; 438 is not the correct answer.", "437"), ("It cannot be 438.", None),
+    ("答案不是438", None), ("答案是437，不是438", "437"), (r"It is not \boxed{438}", None),
+    (r"\boxed{437}, not $\boxed{438}$", "437"), ("It is not $5 but $7.", "$7"),
+    ("The answer is not in 3 to 5", "5"), ("it is not 3 + 4", "4"), ("the knot 5 here", "5"),
+    # Chinese without blanks
+    ("所以一共有42个", "42"), ("星期一", "星期一"),
     # a bare answer
     ("12", "12"), (r"x \in [0,1)", r"x \in [0,1)"), ("5 apples", "5 apples"), ("odd", "odd"),
     ("AZYUK2A", "AZYUK2A"),

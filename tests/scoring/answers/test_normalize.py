@@ -26,7 +26,7 @@ SAME = [
     ["C", r"\text{C}", r"\textbf{C}", r"\mathrm{C}", "C."],
     ["(0,1)", "(0, 1)", r"\left(0, 1\right)", r"\bigl( 0,\, 1 \bigr)", "（0，1）"],
     [r"\{1,2\}", r"\left\{1, 2\right\}", r"\lbrace 1,2 \rbrace"],
-    ["1,2,3", "1, 2 and 3", "1, 2, and 3", r"1,2 \text{ and } 3", "1 or 2 or 3"],
+    ["1,2,3", "1、2、3", "1, 2 and 3", "1, 2, and 3", r"1,2 \text{ and } 3", "1 or 2 or 3"],
     ["12x", "12*x", r"12 \cdot x", "12 x", "12·x"],
     ["2*3", r"2 \times 3", "2×3", r"2\cdot3"],
     ["x^2", "x^{2}", "x**2", "x²"],
@@ -37,13 +37,16 @@ SAME = [
     ["-5", "−5", "– 5", "$-5$"],
     ["5000000", "5 million", "5 million dollars"],
     ["4:30pm", "4:30 p.m.", r"4:30 \text{ p.m.}", r"\text{4:30 p.m.}", "4:30 PM"],
-    [r"\emptyset", r"\varnothing", "∅"],
+    [r"\emptyset", r"\varnothing", "∅", r"\{\}", r"\left\{ \right\}"],
+    ["30", "30元", "30 个", r"30\text{ 人}", "30千克", "30 分钟"],
+    [r"0.\overline{3}", r"0.\dot{3}"],
 ]  # fmt: skip
 
 DIFFERENT = [
     ("11/2", "1 1/2"), (r"2\frac12", r"\frac{21}{2}"), ("5 million", "5"), ("4:30 AM", "4:30 PM"),
     ("x^{2}3", "x^{23}"), ("5 sin x", "5"), (".5", "5"), ("1,2", "12"), ("12 34", "1234"),
-    ("A", "a"), ("(0,1)", "[0,1]"), (r"\text{Mon}\text{ and Tue}", r"\text{Mon}"),
+    ("A", "a"), ("3千", "3"), ("5万元", "5"), ("(0,1)", "[0,1]"),
+    (r"\text{Mon}\text{ and Tue}", r"\text{Mon}"),
 ]  # fmt: skip
 
 # Runs that a backtracking pattern would read again and again.

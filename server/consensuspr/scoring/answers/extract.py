@@ -52,6 +52,21 @@ _MARK = re.compile(
     r"|(?i:nswers?)(?:(?<=(?i:<answer))>|\s*+(?:\*\*|__|\}|_)?\s*+(?:[:：]|(?i:is|are)\b\s*:?)))"
     r"|答案[ \t*]{0,8}(?:[:：]|[是为](?:[ \t*]{0,8}[:：])?)"
 )
+# The answer is not 5; it isn't $5$; 5 is not the answer.
+_DENYING = ("not", "NOT", "nor", "neither", "n't", "n’t", "不是", "并非")
+_NOT = r"(?:\b(?:not|NOT|nor|neither|cannot)\b|n['’]t\b|不是|并非)\s*(?:be |equal(?: to)? )?"
+_NUMBER_DENIED = (
+    r"(?<![\d.,])[-−]?\$?(?:\d{1,40}(?:,\d{3}){0,9}(?:\.\d{1,40})?(?:/\d{1,40})?|\.\d{1,40})%?"
+    r"(?![\w$]|[.,]\d|\s?(?:[-+/^=\\]|\*(?!\*)))"
+)
+_DENIED = re.compile(
+    rf"{_NOT}\**(?:{_NUMBER_DENIED}|\$[^$\n]{{1,80}}\$|\\\([^\n]{{1,80}}?\\\)|\\boxed\{{[^{{}}]*\}})"
+)
+_DENIED_BEFORE = re.compile(
+    rf"{_NUMBER_DENIED} (?:is not|isn['’]t) (?:the|our) (?:final |correct |right )?answer"
+)
+_DENIES = re.compile(rf"{_NOT}(?:\$\$?|\\\(|\\\[)?\s*\Z")
+_DENIAL_CHARS = 32
 _WORDS_ALONE = re.compile(r"[^\d\\]*[^\W\d_]{2}[^\d\\]*")
 _MATHEMATICAL = re.compile(r"[0-9\\=<>{}()\[\]]")
 _ADJACENT = re.compile(
@@ -69,9 +84,10 @@ def extract_auto(response: str) -> Extracted | None:
     found = extract_marked(response)
     if found is not None:
         return found
-    if len(response) <= TAIL_CHARS and is_bare(response):
+    tail = tail_of(response)
+    if tail == response and is_bare(response):
         return _found(response, AnswerSource.BARE)
-    answer = answer_in_prose(response[-TAIL_CHARS:])
+    answer = answer_in_prose(tail)
     return None if answer is None else _found(answer, AnswerSource.PROSE)
 
 
@@ -80,8 +96,16 @@ def extract_marked(response: str) -> Extracted | None:
     found = extract_boxed(response)
     if found is not None:
         return found
-    tail = response[-TAIL_CHARS:]
+    tail = tail_of(response)
     return _after_hash(tail) or _after_marker(tail)
+
+
+def tail_of(response: str) -> str:
+    """Return the last characters of a response, without values that it denies to be the answer."""
+    tail = response[-TAIL_CHARS:]
+    if any(word in tail for word in _DENYING):
+        tail = _DENIED_BEFORE.sub("", _DENIED.sub("", tail))
+    return tail
 
 
 def extract_gsm8k(response: str) -> Extracted | None:
@@ -113,7 +137,7 @@ def extract_boxed(response: str) -> Extracted | None:
         if content is None:
             return Extracted(window[offset : offset + MAX_ANSWER_CHARS], AnswerSource.BOXED, True)
         text, _ = content
-        if text.strip():
+        if text.strip() and not _DENIES.search(window, max(0, offset - _DENIAL_CHARS), offset):
             return _found(text, AnswerSource.BOXED)
         end = start
     return None
@@ -350,6 +374,8 @@ def is_bare(text: str) -> bool:
     text = text.strip()
     if not text or "\n\n" in text:
         return False
+    if _IDEOGRAPH.search(text) and any(map(str.isdigit, text)):
+        return False  # a sentence without blanks
     words = _words(text)
     if not words or len(text.split(maxsplit=1)) == 1:
         return True

@@ -28,7 +28,8 @@ _CHARACTERS = str.maketrans(
         "λ": "\\lambda ", "½": " 1/2", "⅓": " 1/3", "⅔": " 2/3", "¼": " 1/4", "¾": " 3/4",
         "⅕": " 1/5", "⅛": " 1/8", "（": "(", "）": ")", "，": ",", "［": "[", "］": "]",
         "…": "...",
-        "。": ".", "’": "'", "“": '"', "”": '"', "％": "%", "⟨": "\\langle ", "⟩": "\\rangle ",
+        "。": ".", "、": ",", "；": ";", "：": ":", "’": "'", "“": '"', "”": '"', "％": "%",
+        "⟨": "\\langle ", "⟩": "\\rangle ",
     }
 )  # fmt: skip
 
@@ -47,7 +48,7 @@ _RENAMED = {
     "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "lvert": "|", "rvert": "|",
     "vert": "|", "mid": "|", "dots": "...", "ldots": "...", "cdots": "...", "colon": ":",
     "varnothing": "\\emptyset ", "land": ",", "lor": ",", "sim": "\\approx ",
-    "thickapprox": "\\approx ",
+    "thickapprox": "\\approx ", "dot": "\\overline",
 }  # fmt: skip
 _COMMANDS = (
     {f"\\{name}": "" for name in _DROPPED}
@@ -130,7 +131,8 @@ def canonical(text: str) -> str:
     for spelling, sign in _SIGNS:
         if spelling in text:
             text = text.replace(spelling, sign)
-    return _tighten(text.removeprefix("+"))
+    text = _tighten(text.removeprefix("+"))
+    return "\\emptyset" if text == "\\{\\}" else text
 
 
 def _unify_commands(text: str) -> str:
@@ -220,6 +222,10 @@ _SCALED = re.compile(
     re.IGNORECASE,
 )
 _ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+# 12 元, 3 千克; but 3 千 is 3,000.
+_IDEOGRAPHIC_UNIT = re.compile(
+    rf"({_NUMBER}) ?(?:千[克米]|分钟|(?![十百千万亿半分点之])[\u4e00-\u9fff]{{1,4}}+)"
+)
 # Which half of the day is part of the answer, not a unit.
 _HALF_DAY = re.compile(r"\b([ap])\.?\s?m\b\.?", re.IGNORECASE)
 
@@ -239,7 +245,7 @@ def _unify_words(text: str) -> str:
         scaled = _SCALED.fullmatch(text)
         if scaled is not None:
             return _with_zeros(scaled[1].replace(",", ""), _ZEROS[scaled[2].lower()])
-        unit = _UNIT.fullmatch(text)
+        unit = (_UNIT if text.isascii() else _IDEOGRAPHIC_UNIT).fullmatch(text)
         if unit is not None:
             return _unify_words(unit[1])
     return _AND_OR.sub(",", text)

@@ -20,7 +20,6 @@ from consensuspr.scoring.answers.compare import Form, compare, form_of
 from consensuspr.scoring.answers.dapo import dapo_answer, verify_dapo
 from consensuspr.scoring.answers.extract import (
     MAX_ANSWER_CHARS,
-    TAIL_CHARS,
     AnswerSource,
     Extracted,
     answer_in_prose,
@@ -32,6 +31,7 @@ from consensuspr.scoring.answers.extract import (
     numbers_in_sentence,
     only_number,
     reference_answer,
+    tail_of,
 )
 from consensuspr.scoring.answers.pool import AnswerPair, PairOutcome, SymbolicPool
 from consensuspr.scoring.answers.screening import screen
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # Part of every reply's identity: a change of extraction or comparison that can change a
 # verdict changes this.
-ANSWER_VERSION = "4"
+ANSWER_VERSION = "5"
 
 _EXTRACTORS = {"auto": extract_auto, "boxed": extract_boxed, "gsm8k": extract_gsm8k}
 _RULES = (*_EXTRACTORS, "dapo")
@@ -271,7 +271,7 @@ def _fast_verdict(ground_truth: str, response: str, rule: str) -> Verdict | _Ope
         return decided(False, answer, "text")
     # Where no mark announces the answer, math-verify looks for it once more.
     unmarked = found.source in (AnswerSource.BARE, AnswerSource.PROSE)
-    context = response[-TAIL_CHARS:] if unmarked else ""
+    context = tail_of(response) if unmarked else ""
     if any(screen(text) is not None for text in (answer, gold, context)):
         return undecided(answer, "screened")
     return _Open(answer, AnswerPair(gold, answer, context))
