@@ -217,6 +217,15 @@ def test_the_prime_has_the_roots(repository: Any) -> None:
         ("d=5", r"$d = \sqrt{25} = 5 < 6$", True), ("x=1/2", "x = 2/4", True),
         ("x=(14+4)/2, y=5", "x = 9, y = 5", True), ("x=9, y=5", "x = (14+4)/2, y = 5", False),
         ("(x,y)=(4/2,3)", "(x,y)=(2,3)", True), ("(x,y)=(2,3)", "(x,y)=(4/2,3)", False),
+        ("P=(2,5)", "P=(6/3,5)", False), ("P=(2,5)", "P=(6/3,5)=(2,5)", True),
+        ("P=(6/3,5)", "P=(2,5)", True), ("P=(1/2,5)", "P=(2/4,5)", True),
+        (r"x=\pm3", r"x=\pm6/2", False), (r"x=\pm6/2", "x=3,-3", True), ("x=2,3", "x=4-2,3", False),
+        ("{2,3,4}", "4/2, 3, 4", False), ("{4/2,3,4}", "3, 2, 4", True),
+        ("{2,3,4}, 5", "2, 3, 4, 10/2", False), ("{2,3,x+1}", "2, x+1, 3", True),
+        ("x=6000", r"x = 6 \cdot 10^3", True), ("6000=x", r"x = 6.0 \times 10^{3}", True),
+        ("x=-6500", r"x = -6.5 \times 10^3", True), ("x=60000", r"x = 60 \times 10^3", False),
+        ("x=1000", "x = 10^3", False), ("x=60", r"x = 6 \cdot 10", False),
+        (r"\binom42/21=6/21", "6/21 = 2/7", False), (r"\binom42/21=6/21", r"\binom42/21=2/7", True),
     ],
 )  # fmt: skip
 def test_a_value_is_written_out(engine: Any, node: str, text: str, reached: bool) -> None:

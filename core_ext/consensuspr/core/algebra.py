@@ -114,6 +114,9 @@ OWN_GROUPS: Final = GROUPS | {
     FactKind.IDENTITY: FactGroup.IDENTITY,
 }
 
+# The second key of these is that of their values: by it a node is reached, and no text reaches.
+VALUED: Final = (FactKind.SOLVED, FactKind.LIST, FactKind.JOINED, FactKind.VALUES)
+
 # So many distinct keys count as one equation: a chain says a few things at once, and honest
 # solutions write most of their equations in several ways.
 KEYS_AN_EQUATION: Final = 3

@@ -31,7 +31,7 @@ E = TypeVar("E", bound=StrEnum)
 DEFAULT_DATASET: Final = "default"
 # Part of every reply's identity.  Raise it with a change of the guard, or of how nodes are reached,
 # that can change an NCR.
-SCORING_VERSION: Final = "3"
+SCORING_VERSION: Final = "4"
 FIRST_SCORING_VERSION: Final = "1"  # of replies and logs that name none
 MAX_LABEL_BYTES: Final = 128  # of the name of a training run, or of a dataset put in service
 SAMPLE_KEY_BYTES: Final = 16

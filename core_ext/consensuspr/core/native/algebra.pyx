@@ -192,6 +192,7 @@ cdef struct Algebra:
     uint32_t list_start, list_end   # from the first item to the last
     Py_ssize_t first_fact
     uint64_t items
+    uint64_t unshown        # operands of the items that do not show their values
     Part parts[MAX_JOINED]  # the last ones
     # Whose values the items are: x = 2, 3; and the keys that say so.
     bint owned, negative
@@ -259,6 +260,7 @@ cdef void say(
     """Take a fact: count it, mark the nodes that it reaches, join it to what stands before."""
     cdef int index
     cdef FactRecord* kept
+    cdef bint valued = fact.kind in (KIND_SOLVED, KIND_LIST, KIND_JOINED, KIND_VALUES)
     cdef Py_ssize_t known = r.keys.size
     if fact.kind != KIND_JOINED or not r.fresh:
         if set_add(&r.keys, never_zero(fact.keys[0] + fact.keys[1])):
@@ -266,7 +268,7 @@ cdef void say(
     if fact.kind != KIND_JOINED:
         r.fresh = r.keys.size > known
     # The second key of x = 12/2 is that of x = 6, by which a node is reached, and no text reaches.
-    for index in range(1 if fact.kind in (KIND_SOLVED, KIND_JOINED) else fact.num_keys):
+    for index in range(1 if valued else fact.num_keys):
         reach(r, &r.table.keys, fact.keys[index], fact.start, fact.end)
     if fact.renamed:
         reach(r, &r.table.keys, fact.renamed, fact.start, fact.end)
@@ -286,7 +288,9 @@ cdef void join(Algebra* r, const FactRecord* fact) noexcept nogil:
     for count in range(MAX_JOINED - 1):
         r.parts[count] = r.parts[count + 1]
     r.parts[MAX_JOINED - 1].key = fact.keys[0]
-    r.parts[MAX_JOINED - 1].value = fact.keys[fact.kind == KIND_SOLVED and fact.num_keys > 1]
+    r.parts[MAX_JOINED - 1].value = fact.keys[
+        fact.num_keys > 1 and (fact.kind == KIND_SOLVED or fact.kind == KIND_VALUES)
+    ]
     r.parts[MAX_JOINED - 1].start = fact.start
     r.num_parts += 1
     if not r.table.wanted & GROUP_JOINED:
@@ -309,6 +313,13 @@ cdef void join(Algebra* r, const FactRecord* fact) noexcept nogil:
         say(r, &joined, False)
 
 
+cdef void add_unshown_key(FactRecord* fact, uint64_t operands) noexcept nogil:
+    """Set the keys of what shows no value: its own, and that of the value."""
+    fact.keys[1] = fact.keys[0]
+    fact.keys[0] = never_zero(combine(combine(mixed(fact.kind), fact.keys[0]), operands))
+    fact.num_keys = 2
+
+
 cdef void say_list(Algebra* r, uint32_t kind, uint64_t key, uint32_t start) noexcept nogil:
     """Take the list that the run is, or that begins in it."""
     cdef FactRecord fact
@@ -319,6 +330,8 @@ cdef void say_list(Algebra* r, uint32_t kind, uint64_t key, uint32_t start) noex
     fact.start = start
     fact.end = r.list_end
     fact.keys[0] = key
+    if r.unshown:
+        add_unshown_key(&fact, r.unshown)
     say(r, &fact, False)
 
 
@@ -360,7 +373,7 @@ cdef void finish_run(Algebra* r) noexcept nogil:
 cdef void begin_list(Algebra* r, const AlgebraSide* owner) noexcept nogil:
     """Begin to take the values of a name, or what stands for itself."""
     r.num_items = r.num_values = 0
-    r.items = r.values = 0
+    r.items = r.values = r.unshown = 0
     r.owned = owner != NULL and owner.readable and owner.bare
     if r.owned:
         r.negative = solved_names(owner, r.owner)
@@ -511,15 +524,6 @@ cdef uint64_t solved_key(
     return never_zero(combine(key, value_hash(value, negative)))
 
 
-cdef bint is_worked_out(const AlgebraSide* side) noexcept nogil:
-    """Tell whether a closed side shows its value: x = 12/2 does not reach x = 6."""
-    cdef const Step* last = &side.steps[side.num_steps - 1]
-    if last.known and last.den == 1:
-        return side.num_steps - is_negative(side) == 1
-    # A mixed number is written with three numbers: 2 1/2.
-    return not last.known or side.numbers <= 3
-
-
 cdef uint64_t values_key(uint64_t count, uint64_t total) noexcept nogil:
     """Return the key of equations that stand together, in any order, from the sum of theirs."""
     return never_zero(combine(combine(mixed(KIND_JOINED), count), total))
@@ -536,13 +540,6 @@ cdef void solve(
     fact.kind = KIND_VALUES if value.choice else KIND_SOLVED
     if not value.choice:
         fact.keys[0] = solved_key(names, value, negative)
-        if not is_worked_out(value):
-            fact.keys[1] = fact.keys[0]
-            fact.keys[0] = never_zero(
-                combine(combine(mixed(KIND_SOLVED), fact.keys[0]), value.operands)
-            )
-            fact.num_keys = 2
-            return
     elif r.table.wanted & GROUP_JOINED:
         for index in range(2):
             read_part(
@@ -554,6 +551,18 @@ cdef void solve(
     else:
         return
     fact.num_keys = 1
+    if not is_worked_out(value):
+        add_unshown_key(fact, value.operands)
+
+
+cdef bint is_fraction(const AlgebraSide* side) noexcept nogil:
+    """Tell whether a closed side is a fraction of two numbers, and no whole number."""
+    cdef const Step* last = &side.steps[side.num_steps - 1]
+    return (
+        side.num_steps - is_negative(side) == 3 and side.steps[0].op == OP_NUMBER
+        and side.steps[1].op == OP_NUMBER and side.steps[2].op == OP_DIVIDE
+        and last.known and last.den > 1
+    )
 
 
 cdef void closed_keys(
@@ -562,12 +571,14 @@ cdef void closed_keys(
     """Set the keys of arithmetic without names: value and operands of what is worked out."""
     cdef const AlgebraSide* side
     cdef int part
+    cdef bint fractions = is_fraction(left) and is_fraction(right)
     fact.kind = KIND_CLOSED
     if not are_equal(left, right):
         return
     for part in range(2):
         side = left if part == 0 else right
-        if side.num_steps > 1 and side.operands:
+        # A fraction is a value, unless both sides are one.
+        if side.num_steps > 1 and side.operands and (fractions or not is_fraction(side)):
             fact.keys[fact.num_keys] = never_zero(
                 combine(combine(mixed(KIND_CLOSED), value_hash(side, False)), side.operands)
             )
@@ -1087,6 +1098,7 @@ cdef void take_item(Algebra* r, const AlgebraSide* side) noexcept nogil:
         quotient(&side.values[point], &value)
         key = combine(key, value)
     add_item(r, never_zero(key), side.start, side.end)
+    r.unshown += unshown_operands(side)
     if r.owned and side.closed:
         r.values += solved_key(r.owner, side, r.negative)
         r.num_values += 1

@@ -1204,6 +1204,33 @@ cdef bint read_part(
     return read_expression(p, part, variant, length - 1)
 
 
+cdef bint is_worked_out(const AlgebraSide* side) noexcept nogil:
+    """Tell whether a closed side shows its value: x = 12/2 does not reach x = 6."""
+    cdef const Step* last = &side.steps[side.num_steps - 1]
+    cdef int size = side.num_steps - is_negative(side)
+    if side.num_items:
+        return side.operands == 0
+    if last.known and last.den == 1:
+        return size == 1 or is_scientific(side.steps, size)
+    # A mixed number is written with three numbers: 2 1/2.
+    return not last.known or side.numbers <= 3
+
+
+cdef bint is_scientific(const Step* steps, int size) noexcept nogil:
+    """Tell whether a program is a number in scientific notation: 6.5*10^3."""
+    return (
+        size == 5 and steps[0].op == OP_NUMBER and steps[1].op == OP_NUMBER
+        and steps[2].op == OP_NUMBER and steps[3].op == OP_POWER and steps[4].op == OP_MULTIPLY
+        and steps[0].den <= steps[0].num and steps[0].num // 10 < steps[0].den
+        and steps[1].num == 10 and steps[1].den == 1
+    )
+
+
+cdef uint64_t unshown_operands(const AlgebraSide* side) noexcept nogil:
+    """Return the hash of what an item is worked out from if it does not show its value, or 0."""
+    return side.operands + 1 if side.closed and not is_worked_out(side) else 0
+
+
 cdef bint read_compound(
     Parser* p, AlgebraSide* side, AlgebraSide* part, const uint8_t* data, int length, int count,
     bint choice,
@@ -1214,10 +1241,12 @@ cdef bint read_compound(
     cdef int index, point, at
     side.num_names = 0
     side.closed = True
+    side.operands = 0
     for index in range(count):
         if not read_part(p, part, data, length, index):
             return False
         side.closed = side.closed and part.closed
+        side.operands += unshown_operands(part)
         for point in range(POINTS):
             values[point][index] = part.values[point]
         for point in range(part.num_names):
@@ -1242,7 +1271,6 @@ cdef bint read_compound(
     side.num_items = count
     side.bare = False
     side.occurrences = side.numbers = 0
-    side.operands = 0
     side.num_steps = 1
     side.steps[0].op = OP_NAME
     side.steps[0].name = side.values[0].top

@@ -13,6 +13,7 @@ import numpy as np
 
 from consensuspr.core.algebra import (
     OWN_GROUPS,
+    VALUED,
     FactGroup,
     FactKind,
     FactRun,
@@ -241,8 +242,7 @@ class Matcher:
                     is_new = stated.take(fact)
                     fresh = fresh if is_joined else is_new
                 # The second key of x = 12/2 is that of x = 6: it reaches nodes only from there.
-                shown = is_joined or fact.kind is FactKind.SOLVED
-                said = fact.keys[:1] if shown else fact.keys
+                said = fact.keys[:1] if fact.kind in VALUED else fact.keys
                 keys = (*said, fact.renamed)
                 for node, text in chain.from_iterable(self._equations.get(key, ()) for key in keys):
                     if found[node] is None:

@@ -34,12 +34,12 @@ from consensuspr.core.pure.algebra.keys import (
     can_be_renamed,
     congruence_of,
     equation_of,
-    is_worked_out,
     order_of,
     renamed_key,
     shape_of,
     size_of,
     solved_key,
+    unshown_keys,
     values_key,
 )
 from consensuspr.core.pure.algebra.sides import (
@@ -50,9 +50,11 @@ from consensuspr.core.pure.algebra.sides import (
     Side,
     function_of,
     is_segment,
+    is_worked_out,
     quotient,
     read_expression,
     read_side,
+    unshown_operands,
 )
 from consensuspr.core.tables import PARAGRAPH
 
@@ -110,6 +112,7 @@ class FactReader:
         self._facts: list[Fact] = []
         self._parts: list[Fact] = []
         self._items: list[int] = []
+        self._unshown = 0  # operands of the items that do not show their values
         # Whose values the items are, and the keys that say so: x = 2, 3.
         self._owner: Side | None = None
         self._values: list[int] = []
@@ -142,18 +145,22 @@ class FactReader:
         """Yield the run that ends here, if it says anything."""
         if not self._end:
             return
-        start, end = self._list
+        start = self._list[0]
         if MIN_LIST <= len(self._items) <= MAX_LIST:
             key = combined(FactKind.LIST, (len(self._items), _sum(self._items)))
-            self._facts.append(Fact(FactKind.LIST, (key,), start, end, True))
+            self._take_list(FactKind.LIST, key, start)
         if 2 <= len(self._items) == len(self._values) <= MAX_JOINED:
-            key = values_key(self._values)
-            self._facts.append(Fact(FactKind.VALUES, (key,), self._start, end, True))
+            self._take_list(FactKind.VALUES, values_key(self._values), self._start)
         if self._facts or self._items:
             yield FactRun(self._facts, self._start, self._end, len(self._parts), len(self._items))
         self._facts, self._parts = [], []
         self._end = 0
         self._begin_list(None)
+
+    def _take_list(self, kind: FactKind, key: int, start: int) -> None:
+        """Take the list that the run is, or that begins in it."""
+        keys = unshown_keys(kind, key, self._unshown) if self._unshown else (key,)
+        self._facts.append(Fact(kind, keys, start, self._list[1], True))
 
     def _take(self, fact: Fact, part: bool) -> None:
         self._facts.append(fact)
@@ -258,6 +265,7 @@ class FactReader:
     def _begin_list(self, owner: Side | None) -> None:
         """Begin to take the values of a name, or what stands for itself."""
         self._items, self._values = [], []
+        self._unshown = 0
         self._owner = owner if owner is not None and owner.is_bare else None
 
     def _item(self, piece: _Piece) -> None:
@@ -276,6 +284,7 @@ class FactReader:
         if side is None:
             return
         self._add_item(combined(FactKind.LIST, map(quotient, side.values)), start, end)
+        self._unshown = _sum([self._unshown, unshown_operands([side])])
         if self._owner is not None and side.is_closed:
             self._values.append(solved_key(self._owner, side))
 
@@ -438,7 +447,7 @@ def read_facts(form: bytes, shapes: Container[int] | None = None) -> list[FactRu
 
 def _has_value(fact: Fact) -> bool:
     """Tell whether the second key is that of a value which is not worked out: x = 12/2."""
-    return fact.kind is FactKind.SOLVED and len(fact.keys) > 1
+    return fact.kind in (FactKind.SOLVED, FactKind.VALUES) and len(fact.keys) > 1
 
 
 def _sum(hashes: list[int]) -> int:

@@ -29,6 +29,7 @@ from consensuspr.core.pure.algebra.sides import (
     UnreadableError,
     evaluate,
     is_negative,
+    is_worked_out,
     operands_of,
     quotient,
 )
@@ -64,10 +65,6 @@ def _differences(left: Sequence[Ratio], right: Sequence[Ratio]) -> tuple[list[in
     """Return numerators and denominators of left - right at each point."""
     tops = [(a * d - c * b) % PRIME for (a, b), (c, d) in zip(left, right, strict=True)]
     return tops, [b * d % PRIME for (_, b), (_, d) in zip(left, right, strict=True)]
-
-
-# A mixed number is written with three numbers: 2 1/2.
-_MIXED_NUMBER = 3
 
 
 def equation_of(left: Side, right: Side) -> KeyedEquation | None:
@@ -117,12 +114,18 @@ def _steps_hash(side: Side) -> int:
 def _solved(name: Side, value: Side) -> KeyedEquation:
     """Return name = value; with the key of the value second where it is not worked out."""
     if value.is_choice:
+        kind = FactKind.VALUES
         key = values_key([solved_key(name, item) for item in value.items])
-        return KeyedEquation(FactKind.VALUES, (key,), name, value)
-    keys = [solved_key(name, value)]
-    if not is_worked_out(value):
-        keys.insert(0, combined(FactKind.SOLVED, (keys[0], value.operands)))
-    return KeyedEquation(FactKind.SOLVED, tuple(keys), name, value)
+    else:
+        kind = FactKind.SOLVED
+        key = solved_key(name, value)
+    keys = (key,) if is_worked_out(value) else unshown_keys(kind, key, value.operands)
+    return KeyedEquation(kind, keys, name, value)
+
+
+def unshown_keys(kind: FactKind, key: int, operands: int) -> tuple[int, int]:
+    """Return the keys of what shows no value: its own, and that of the value."""
+    return combined(kind, (key, operands)), key
 
 
 def solved_key(name: Side, value: Side) -> int:
@@ -132,14 +135,6 @@ def solved_key(name: Side, value: Side) -> int:
     if negative:
         names = [-one % PRIME for one in names]
     return combined(FactKind.SOLVED, (*names, _value_hash(value, negative)))
-
-
-def is_worked_out(side: Side) -> bool:
-    """Tell whether a closed side shows its value: x = 12/2 does not reach x = 6."""
-    exact = side.exact[-1]
-    if exact is not None and exact.denominator == 1:
-        return len(side.code) - is_negative(side.code) == 1
-    return exact is None or side.numbers <= _MIXED_NUMBER
 
 
 def values_key(keys: Sequence[int]) -> int:
@@ -177,10 +172,23 @@ def _closed(left: Side, right: Side) -> KeyedEquation | None:
         return None
     keys = tuple(
         combined(FactKind.CLOSED, (_value_hash(side), side.operands))
-        for side in (left, right)
-        if len(side.code) > 1 and side.operands
+        for side, other in ((left, right), (right, left))
+        # A fraction is a value, unless both sides are one.
+        if len(side.code) > 1 and side.operands and _is_fraction(side) <= _is_fraction(other)
     )
     return KeyedEquation(FactKind.CLOSED, keys, left, right) if keys else None
+
+
+def _is_fraction(side: Side) -> bool:
+    """Tell whether a closed side is a fraction of two numbers, and no whole number."""
+    exact = side.exact[-1]
+    ops = [step.op for step in side.code[:3]]
+    return (
+        ops == [Op.NUMBER, Op.NUMBER, Op.DIVIDE]
+        and len(side.code) - is_negative(side.code) == len(ops)
+        and exact is not None
+        and exact.denominator > 1
+    )
 
 
 def are_equal(left: Side, right: Side) -> bool:

@@ -7,7 +7,7 @@ what holds no names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from fractions import Fraction
 from math import comb, factorial, isqrt
@@ -86,7 +86,8 @@ class Side(NamedTuple):
         occurrences: of all names.
         numbers: how many are written.
         operands: hash of the multiset of their magnitudes, without ones, and of the operations
-            that statements do not have; 0 without operands.
+            that statements do not have; 0 without operands.  Of a point or a choice: of the
+            items that do not show their values, 0 if all do.
         is_bare: it is a single name or call of a function, perhaps negative.
         is_closed: it holds neither names nor calls.
         values: at each point.
@@ -912,12 +913,46 @@ def _compound(parts: Sequence[bytes], is_choice: bool) -> Side | None:
         return None
     name = Step(Op.NAME, values[0][0])
     is_closed = all(item.is_closed for item in items)
-    return Side((name,), (None,), names, 0, 0, 0, False, is_closed, tuple(values), items, is_choice)
+    operands = unshown_operands(items)
+    return Side(
+        (name,), (None,), names, 0, 0, operands, False, is_closed, tuple(values), items, is_choice
+    )
+
+
+def unshown_operands(items: Iterable[Side]) -> int:
+    """Return the hash of what items are worked out from that do not show their values, or 0."""
+    unshown = (item for item in items if item.is_closed and not is_worked_out(item))
+    return sum(item.operands + 1 for item in unshown) & 0xFFFFFFFFFFFFFFFF
 
 
 def is_negative(code: Sequence[Step]) -> bool:
     """Tell whether a program ends with a change of the sign."""
     return code[-1].op is Op.NEGATE
+
+
+# A mixed number is written with three numbers: 2 1/2.
+_MIXED_NUMBER = 3
+# How 6*10^3 ends behind its first number.
+_SCIENTIFIC: Final = (Op.NUMBER, Op.NUMBER, Op.POWER, Op.MULTIPLY)
+
+
+def is_worked_out(side: Side) -> bool:
+    """Tell whether a closed side shows its value: x = 12/2 does not reach x = 6."""
+    if side.items:
+        return side.operands == 0
+    exact = side.exact[-1]
+    if exact is not None and exact.denominator == 1:
+        code = side.code[: len(side.code) - is_negative(side.code)]
+        return len(code) == 1 or _is_scientific(code)
+    return exact is None or side.numbers <= _MIXED_NUMBER
+
+
+def _is_scientific(code: Sequence[Step]) -> bool:
+    """Tell whether a program is a number in scientific notation: 6.5*10^3."""
+    return (
+        tuple(step.op for step in code[1:]) == _SCIENTIFIC
+        and 1 <= code[0].number < code[1].number == 10
+    )
 
 
 def _side(parser: _Parser) -> Side:
