@@ -65,7 +65,7 @@ cdef Py_ssize_t command(Pass* s, Py_ssize_t at, uint32_t* emitted) noexcept nogi
     elif action == CMD_DELIMITER:
         return delimiter(s, end)
     elif action == CMD_MARK:
-        widen(s, GAP_MARK)
+        delimit(s, end)
         s.flags &= ~F_LINE_START
     elif action == CMD_BREAK:
         widen(s, GAP_BREAK)

@@ -127,7 +127,7 @@ cdef inline Py_ssize_t dispatch(
         elif cls == CH_POINT:
             return number(s, at) if leads_number(s, at, end) else point(s, at, end)
         elif cls == CH_MARK:
-            widen(s, GAP_MARK)
+            delimit(s, end)
             if code == u'$':
                 s.flags &= ~F_LINE_START
             return end

@@ -731,8 +731,14 @@ cdef Py_ssize_t point(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
 
 cdef Py_ssize_t bar(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     cdef bint blank_right
+    cdef Py_ssize_t stop
     if s.bar_open and s.gap == GAP_NONE:
         return absolute(s, at, end)
+    if s.flags & F_LINE_START:
+        stop = table_rule(s, end)
+        if stop:
+            widen(s, GAP_BREAK)
+            return stop
     blank_right = is_blank(class_of(s, end)) or end >= s.length
     if s.flags & F_LINE_START and blank_right:
         s.table_row = True
@@ -741,6 +747,17 @@ cdef Py_ssize_t bar(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
         s.flags &= ~F_LINE_START
         return end
     return absolute(s, at, end)
+
+
+cdef Py_ssize_t table_rule(const Pass* s, Py_ssize_t at) noexcept nogil:
+    """Return the end of a line such as ``|---|:-:|``, 0 if the line is none."""
+    cdef bint dashes = False
+    cdef Unit unit = unit_at(s, at)
+    while at < s.length and unit.cls in (CH_BAR, CH_MINUS, CH_COLON, CH_SPACE):
+        dashes = dashes or unit.cls == CH_MINUS
+        at += unit.width
+        unit = unit_at(s, at)
+    return at if dashes and (at >= s.length or unit.cls == CH_NEWLINE) else 0
 
 
 cdef Py_ssize_t absolute(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:

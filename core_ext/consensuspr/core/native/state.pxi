@@ -271,6 +271,13 @@ cdef inline void widen(Pass* s, int gap) noexcept nogil:
     s.gap = WIDER[s.gap << 3 | gap]
 
 
+cdef inline void delimit(Pass* s, Py_ssize_t end) noexcept nogil:
+    """Note a delimiter; a word that begins another formula is no unit: $x=2$ $ab=3$."""
+    if s.gap == GAP_SPACED_MARK and s.unit_words == 0 and class_of(s, end) == CH_LETTER:
+        s.unit_words = -1
+    widen(s, GAP_MARK)
+
+
 cdef inline bint needs_separator(
     const Pass* s, int kind, Py_ssize_t at, Py_ssize_t end
 ) noexcept nogil:

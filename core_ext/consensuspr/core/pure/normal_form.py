@@ -93,10 +93,20 @@ class _Reader(Operands):
 
     def vanish(self, char: str, end: int) -> int:
         """Let a sign vanish that keeps operands apart."""
-        self.widen(Gap.MARK)
+        self.delimit(end)
         if char == "$":
             self.line_start = False
         return end
+
+    def delimit(self, end: int) -> None:
+        """Note a delimiter; a word that begins another formula is no unit: $x=2$ $ab=3$."""
+        if (
+            self.gap is Gap.SPACED_MARK
+            and self.unit_words == 0
+            and self.classes[end] is Char.LETTER
+        ):
+            self.unit_words = -1
+        self.widen(Gap.MARK)
 
     def drop(self, char: str, end: int) -> int:
         """Let a sign vanish without a trace."""
@@ -216,7 +226,7 @@ class _Reader(Operands):
             case Command.DELIMITER:
                 return self.delimiter(end)
             case Command.MARK:
-                self.widen(Gap.MARK)
+                self.delimit(end)
                 self.line_start = False
             case Command.BREAK:
                 self.widen(Gap.BREAK)

@@ -19,6 +19,7 @@ from consensuspr.core.tables import (
 _FACTOR_STARTS = classes_of("0aα√([\\{½$")
 _SUBSCRIPT_STARTS = classes_of("0aα{\\(")
 _BLANKS = (Char.SPACE, Char.NEWLINE)
+_TABLE_RULE = (Char.BAR, Char.MINUS, Char.COLON, Char.SPACE)
 _RAISED = ("\\circ", "\\prime", "°")
 # What a side of an equation with factorials is made of, a name of one letter included.
 _IN_SIDE = frozenset(b"0123456789+-*/^!(),abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -553,6 +554,9 @@ class Operators(Groups):
         """A table's bar if white space is beside it, otherwise an absolute value (rule 14)."""
         if self.bar_open and self.gap is Gap.NONE:
             return self.absolute(at, end)
+        if self.line_start and (stop := self.table_rule(end)):
+            self.widen(Gap.BREAK)
+            return stop
         blank_right = self.classes[end] in _BLANKS or end >= self.length
         if self.line_start and blank_right:
             self.table_row = True
@@ -562,6 +566,15 @@ class Operators(Groups):
             self.line_start = False
             return end
         return self.absolute(at, end)
+
+    def table_rule(self, at: int) -> int:
+        """Return the end of a line such as ``|---|:-:|``, 0 if the line is none."""
+        dashes = False
+        while at < self.length and self.classes[at] in _TABLE_RULE:
+            dashes = dashes or self.classes[at] is Char.MINUS
+            at += 1
+        ends = at >= self.length or self.classes[at] is Char.NEWLINE
+        return at if dashes and ends else 0
 
     def absolute(self, at: int, end: int) -> int:
         """A bar that is part of the formula; every other one opens an operand."""
