@@ -47,7 +47,7 @@ from consensuspr.core.patterns import boxed_content
 
 # Raised whenever any expression can get other forms, or the same ones in another order; a
 # dataset prepared with other forms is refused.
-EXPANSION_VERSION: Final = "4"
+EXPANSION_VERSION: Final = "5"
 
 # Sums and products of more operands keep their order: 5! orders would be 120 forms.
 MAX_PERMUTED = 4

@@ -69,6 +69,13 @@ cdef void join(Parser* p, uint8_t op, Value* left, const Value* right) noexcept 
     note_part(p, left, op == c'^')
 
 
+cdef void drop_parts(Parser* p, int first) noexcept nogil:
+    """Drop the operations on the way, whose values are lost: 17*23*0 = 0."""
+    if not p.failed:
+        p.r.parts[first] = p.r.parts[p.r.num_parts - 1]
+        p.r.num_parts = first + 1
+
+
 cdef inline uint64_t operand_hash(int64_t num, int64_t den) noexcept nogil:
     """Return what a number adds to the hash of operands; a one adds nothing."""
     if num < 0:
@@ -147,6 +154,7 @@ cdef void parse_atom(Parser* p, Value* value) noexcept nogil:
 
 cdef void parse_power(Parser* p, Value* value) noexcept nogil:
     cdef Value exponent
+    cdef int first = p.r.num_parts - p.power
     parse_atom(p, value)
     if p.failed or not operator_in(p, c'^', c'^', c'^'):
         return
@@ -157,7 +165,11 @@ cdef void parse_power(Parser* p, Value* value) noexcept nogil:
         return
     parse_signed(p, &exponent)
     p.depth -= 1
+    if p.failed:
+        return
     join(p, c'^', value, &exponent)
+    if exponent.num == 0:
+        drop_parts(p, first)
 
 
 cdef void parse_signed(Parser* p, Value* value) noexcept nogil:
@@ -176,6 +188,8 @@ cdef void parse_signed(Parser* p, Value* value) noexcept nogil:
 cdef void parse_product(Parser* p, Value* value) noexcept nogil:
     cdef Value right
     cdef uint8_t op
+    cdef bint cancels
+    cdef int first = p.r.num_parts - p.power
     parse_signed(p, value)
     while not p.failed:
         if operator_in(p, c'*', c'/', c'F'):
@@ -186,18 +200,33 @@ cdef void parse_product(Parser* p, Value* value) noexcept nogil:
         else:
             return
         parse_signed(p, &right)
+        if p.failed:
+            return
+        cancels = (
+            op == c'/' and value.num == right.num and value.den == right.den
+            and value.operations and right.operations
+        )
         join(p, op, value, &right)
+        if cancels or value.num == 0:
+            drop_parts(p, first)
 
 
 cdef void parse_sum(Parser* p, Value* value) noexcept nogil:
     cdef Value right
     cdef uint8_t op
+    cdef bint cancels
+    cdef int first = p.r.num_parts - p.power
     parse_product(p, value)
     while not p.failed and operator_in(p, c'+', c'-', c'-'):
         op = p.items[p.at].op
         p.at += 1
         parse_product(p, &right)
+        if p.failed:
+            return
+        cancels = value.operations and right.operations
         join(p, op, value, &right)
+        if cancels and value.num == 0:
+            drop_parts(p, first)
 
 
 cdef inline bint is_number(const Item* items, int start, int end) noexcept nogil:
@@ -350,13 +379,17 @@ cdef int run_before(const Item* items, int end, int stop) noexcept nogil:
 # --- equations -------------------------------------------------------------------------------
 
 cdef void make_side(Reader* r, Side* side, int start, int end) noexcept nogil:
+    cdef int index
     side.exists = True
-    side.stated = False
+    side.stated = side.whole = side.fraction = False
     side.first_item = start
     side.end_item = end
     side.start = r.items[start].start
     side.end = r.items[end - 1].end
     side.known = evaluate(r, r.items, start, end, &side.value, &side.parts, &side.num_parts)
+    if side.known and side.value.operations == 1 and side.value.den > 1:
+        for index in range(start, end):
+            side.fraction |= r.items[index].kind == I_OPERATOR and r.items[index].op == c'/'
 
 
 cdef bint same_operations(const Side* left, const Side* right) noexcept nogil:
@@ -374,32 +407,41 @@ cdef bint same_operations(const Side* left, const Side* right) noexcept nogil:
     return True
 
 
-cdef inline void pair(
+cdef inline bint pair(
     Reader* r, Side* left, Side* right, bint approximate, bint verb
 ) noexcept nogil:
+    """State both sides of an equation if it is true; return False if it is wrong."""
     if not (right.exists and left.known and right.known):
-        return
-    if not left.value.operations and (verb or not right.value.operations):
-        return
-    compare(r, left, right, approximate)
+        return True
+    if not agree(&left.value, &right.value, approximate):
+        return False
+    if left.value.operations or (right.value.operations and not verb):
+        state_sides(r, left, right)
+    return True
 
 
-cdef void compare(Reader* r, Side* left, Side* right, bint approximate) noexcept nogil:
-    if not agree(&left.value, &right.value, approximate) or same_operations(left, right):
+cdef void state_sides(Reader* r, Side* left, Side* right) noexcept nogil:
+    if same_operations(left, right):
         return
-    state_side(r, left, &right.value, left.start, right.end)
-    state_side(r, right, &left.value, left.start, right.end)
+    state_side(r, left, right, left.start, right.end)
+    state_side(r, right, left, left.start, right.end)
 
 
 cdef inline void state_side(
-    Reader* r, Side* side, const Value* value, uint32_t start, uint32_t end
+    Reader* r, Side* side, const Side* other, uint32_t start, uint32_t end
 ) noexcept nogil:
-    """State a side of an equation whose other side has this value."""
+    """State a side of an equation whose other side is this."""
     cdef Part exact
+    cdef const Value* value = &other.value
     cdef bint repeats = value.operations == 0 and value.decimals == REPEATING
-    if not side.stated:
+    # In 1/3 - 1/21 = 6/21 the fraction is a value.
+    cdef bint whole = not (
+        repeats or (side.fraction and value.operations and not other.fraction)
+    )
+    if not side.stated or (side.fraction and not value.operations and not side.whole):
         side.stated = True
-        state(r, side.parts, side.num_parts, start, end, False, not repeats)
+        side.whole = whole
+        state(r, side.parts, side.num_parts, start, end, False, whole)
     if repeats and side.num_parts:
         # 0.(2) is more than a value: a node that says so is not reached by 0.2 = 2/9.
         exact = side.parts[side.num_parts - 1]
@@ -539,7 +581,8 @@ cdef void equations(Reader* r, bint operations) noexcept nogil:
             continue
         if left.first_item < 0:
             left = &r.after[number - 1]
-        pair(r, left, &r.after[number], item.approximate, item.verb)
+        if not pair(r, left, &r.after[number], item.approximate, item.verb):
+            continue
         if number + 1 < num_signs and r.signs[number + 1] - r.signs[number] - 1 <= MAX_SIDE:
             joined = True
             for index in range(r.signs[number] + 1, r.signs[number + 1]):

@@ -811,14 +811,7 @@ cdef void close_brace(Scan* s, uint32_t start) noexcept nogil:
     if brace == BRACE_DENOMINATOR:
         put_token(s, T_CLOSE, start)
     elif brace == BRACE_NUMERATOR:
-        skip_spaces(s)
-        put_operator(s, c'/', start)
-        if peek(s, s.at) == c'{':
-            s.at += 1
-            open_brace(s, BRACE_DENOMINATOR, s.at - 1)
-        else:
-            put_token(s, T_NAME, start)
-            put_token(s, T_CLOSE, start)
+        scan_denominator(s, start)
 
 
 cdef inline void skip_spaces(Scan* s) noexcept nogil:
@@ -845,21 +838,24 @@ cdef uint32_t braced_digits(Scan* s, uint32_t at, int64_t* number, uint32_t* dig
     return at + 1 if peek(s, at) == c'}' else 0
 
 
+cdef uint32_t argument_digits(
+    Scan* s, uint32_t at, int64_t* number, uint32_t* digits
+) noexcept nogil:
+    """Return the index past {digits} or a digit, or 0."""
+    if not is_digit(peek(s, at)):
+        return braced_digits(s, at, number, digits)
+    number[0] = s.text[at] - c'0'
+    digits[0] = 1
+    return at + 1
+
+
 cdef void scan_frac(Scan* s, uint32_t start) noexcept nogil:
     cdef int64_t above = 0, below = 0
     cdef uint32_t above_digits = 0, below_digits = 0
     cdef uint32_t first = skip_blanks(s, s.at)
-    cdef uint32_t at = braced_digits(s, first, &above, &above_digits)
+    cdef uint32_t at = argument_digits(s, first, &above, &above_digits)
     if at:
-        at = braced_digits(s, skip_blanks(s, at), &below, &below_digits)
-    elif is_digit(peek(s, first)):
-        above = s.text[first] - c'0'
-        at = skip_blanks(s, first + 1)
-        if is_digit(peek(s, at)):
-            below = s.text[at] - c'0'
-            at += 1
-        else:
-            at = 0
+        at = argument_digits(s, skip_blanks(s, at), &below, &below_digits)
     if at:
         s.at = at
         if above_digits > MAX_DIGITS or below_digits > MAX_DIGITS:
@@ -872,8 +868,36 @@ cdef void scan_frac(Scan* s, uint32_t start) noexcept nogil:
         s.at += 1
         put_token(s, T_OPEN, start)
         open_brace(s, BRACE_NUMERATOR, start)
+    elif is_digit(peek(s, s.at)):
+        put_token(s, T_OPEN, start)
+        put_digit(s, start)
+        scan_denominator(s, start)
     else:
         put_token(s, T_NAME, start)
+
+
+cdef void scan_denominator(Scan* s, uint32_t start) noexcept nogil:
+    skip_spaces(s)
+    put_operator(s, c'/', start)
+    if peek(s, s.at) == c'{':
+        s.at += 1
+        open_brace(s, BRACE_DENOMINATOR, s.at - 1)
+        return
+    if is_digit(peek(s, s.at)):
+        put_digit(s, start)
+    else:
+        put_token(s, T_NAME, start)
+    put_token(s, T_CLOSE, start)
+
+
+cdef void put_digit(Scan* s, uint32_t start) noexcept nogil:
+    """Read a digit that is an argument without braces."""
+    cdef Token* token
+    s.at += 1
+    token = put_token(s, T_NUMBER, start)
+    token.num = s.text[s.at - 1] - c'0'
+    token.den = 1
+    s.numbers += 1
 
 
 cdef uint32_t braced_text(const Scan* s, uint32_t at, uint32_t most) noexcept nogil:
@@ -1057,8 +1081,23 @@ cdef void scan_other_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
             put_token(s, T_NAME, start)
     elif kind == CH_POINT:
         scan_point(s, start)
-    else:
+    elif byte != B_OTHER or not sign_unit(s):
         stop(s)
+
+
+cdef bint sign_unit(Scan* s) noexcept nogil:
+    """Pass over a unit without letters between a number and an operation: 3米 + 4米 = 7米."""
+    cdef uint32_t at = s.at
+    cdef int kind
+    while at - s.at < MAX_SIGN_UNIT - 1 and peek(s, at) == B_OTHER:
+        at += 1
+    kind = kind_at(s, skip_blanks(s, at))
+    if last_kind(s) != T_NUMBER or (s.gap and kind == CH_MINUS) or kind not in (
+        CH_PLUS, CH_MINUS, CH_STAR, CH_TIMES, CH_SLASH, CH_EQUALS, CH_CLOSE
+    ):
+        return False
+    s.at = at
+    return True
 
 
 # --- what need not be read ------------------------------------------------------------------

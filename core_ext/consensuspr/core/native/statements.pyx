@@ -31,6 +31,7 @@ cdef enum:
     MAX_DEPTH = 24
     MAX_STRETCH = 256
     MAX_UNIT_WORDS = 6
+    MAX_SIGN_UNIT = 4
     MIN_GLUED = 4
     MAX_REMARK = 12
     MAX_OF_WORDS = 4
@@ -95,7 +96,8 @@ cdef struct Part:
     uint64_t operands
 
 cdef struct Side:
-    bint exists, known, stated
+    bint exists, known, stated, whole
+    bint fraction           # of two numbers, and no whole number itself
     uint32_t start, end
     int first_item, end_item
     Value value

@@ -250,13 +250,27 @@ class _Parser:
         self.parts.append(value)
         self._power_last = power
 
+    def _first(self) -> int:
+        """Return the index that the next operation gets."""
+        return len(self.parts) - self._power_last
+
+    def _drop_parts(self, first: int) -> None:
+        """Drop the operations on the way, whose values are lost: 17*23*0 = 0."""
+        del self.parts[first:-1]
+
     def _sum(self) -> ExactValue:
+        first = self._first()
         left = self._product()
         while op := self._operator("+-"):
-            left = self._joined(op, left, self._product())
+            right = self._product()
+            cancels = bool(left.operations and right.operations)
+            left = self._joined(op, left, right)
+            if cancels and not left.number:
+                self._drop_parts(first)
         return left
 
     def _product(self) -> ExactValue:
+        first = self._first()
         left = self._signed()
         while True:
             op = self._operator("*/F")
@@ -264,7 +278,12 @@ class _Parser:
                 if self._peek() is not ItemKind.OPEN:
                     return left
                 op = "*"
-            left = self._joined(op, left, self._signed())
+            right = self._signed()
+            cancels = op == "/" and left.number == right.number
+            cancels = cancels and bool(left.operations and right.operations)
+            left = self._joined(op, left, right)
+            if cancels or not left.number:
+                self._drop_parts(first)
 
     def _signed(self) -> ExactValue:
         negative = False
@@ -279,13 +298,17 @@ class _Parser:
         return value
 
     def _power(self) -> ExactValue:
+        first = self._first()
         base = self._atom()
         if not self._operator("^"):
             return base
         self._deeper()
         exponent = self._signed()
         self._depth -= 1
-        return self._joined("^", base, exponent)
+        value = self._joined("^", base, exponent)
+        if not exponent.number:
+            self._drop_parts(first)
+        return value
 
     def _atom(self) -> ExactValue:
         if self._take(ItemKind.NUMBER):

@@ -93,7 +93,18 @@ class _Side:
         self.first_item = start
         self.end_item = end
         self.result = evaluate(items, start, end)
-        self.stated = False
+        self.stated = self.whole = False
+        self.is_fraction = (
+            self.result is not None
+            and self.result[0].operations == 1
+            and self.result[0].number.denominator > 1
+            and any(item.op == "/" for item in items[start:end])
+        )
+
+    @property
+    def calculates(self) -> bool:
+        """Whether it is no number, nor a fraction."""
+        return self.result is not None and self.result[0].operations > 0 and not self.is_fraction
 
 
 class Equations:
@@ -114,8 +125,8 @@ class Equations:
                 if sign.name and right is not None:
                     self._name(sign, right)
                 continue
-            self._pair(left, right, sign.approximate, sign.verb)
-            if number + 1 < len(signs):
+            agrees = self._pair(left, right, sign.approximate, sign.verb)
+            if agrees and number + 1 < len(signs):
                 following = items[signs[number + 1]]
                 if _links(items[index + 1 : signs[number + 1]]):
                     self._pair(
@@ -125,26 +136,36 @@ class Equations:
                         sign.verb or following.verb,
                     )
 
-    def _pair(self, left: _Side, right: _Side | None, approximate: bool, verb: bool) -> None:
+    def _pair(self, left: _Side, right: _Side | None, approximate: bool, verb: bool) -> bool:
         """State both sides of an equation if it is true and has an operation.
 
         A verb is a sign only where the operation is on its left.
+
+        Returns:
+            False if the equation is wrong.
         """
         if right is None or left.result is None or right.result is None:
-            return
+            return True
         (first, first_parts), (second, second_parts) = left.result, right.result
+        if not agree(first, second, approximate):
+            return False
         if not first.operations and (verb or not second.operations):
-            return
-        if not agree(first, second, approximate) or _same(first_parts, second_parts):
-            return
-        for side, parts, value in ((left, first_parts, second), (right, second_parts, first)):
-            if not side.stated:
-                side.stated = True
-                self._log.state(parts, left.start, right.end, code=False, whole=not value.repeats)
+            return True
+        if _same(first_parts, second_parts):
+            return True
+        for side, parts, other, value in (
+            (left, first_parts, right, second), (right, second_parts, left, first),
+        ):  # fmt: skip
+            # In 1/3 - 1/21 = 6/21 the fraction is a value.
+            whole = not (value.repeats or (side.is_fraction and other.calculates))
+            if not side.stated or (side.is_fraction and not value.operations and not side.whole):
+                side.stated, side.whole = True, whole
+                self._log.state(parts, left.start, right.end, code=False, whole=whole)
             if value.repeats and parts:
                 # 0.(2) is more than a value: a node that says so is not reached by 0.2 = 2/9.
                 exact = parts[-1]._replace(operands=(*parts[-1].operands, abs(value.number)))
                 self._log.state([exact], left.start, right.end, code=False)
+        return True
 
     def _name(self, sign: ArithmeticItem, right: _Side) -> None:
         """Read "speed = 120 / 3" and, on a later line, "speed = 40" as one equation."""

@@ -25,6 +25,7 @@ from consensuspr.core.statements import (
     MAX_DEPTH,
     MAX_DIGITS,
     MAX_NAMED,
+    MAX_SIGN_UNIT,
     MAX_STRETCH,
     MAX_SUBSCRIPT,
     PARTS,
@@ -129,13 +130,15 @@ _REPEATING = re.compile(rf"\\(?:{'|'.join(REPEATING)})[ ]*(?:\{{[ ]*([0-9]+)[ ]*
 _POINT_REPEATING = re.compile(rf"\.{_REPEATING.pattern}")
 _NOT_DIGITS = re.compile(r"[^0-9]+")
 _FRACTION = re.compile(
-    r"[ ]*\{[ ]*([0-9]+)[ ]*\}[ ]*\{[ ]*([0-9]+)[ ]*\}"  # \frac{1}{2}
-    r"|[ ]*([0-9])[ ]*([0-9])"  # \frac12
+    2 * r"[ ]*(?:\{[ ]*([0-9]+)[ ]*\}|([0-9]))"  # \frac{1}{2}, \frac12, \frac1{12}
 )
 _SUBSCRIPT = re.compile(rf"_(?:\{{[{ARGUMENT}]{{0,{MAX_SUBSCRIPT}}}\}}|[0-9A-Za-z])")
 _ARGUMENT = re.compile(rf"[ ]*\{{[{ARGUMENT}]{{0,{MAX_ARGUMENT}}}\}}")
 _AFTER_FACTORIAL = re.compile(r"[ ]*[-+*/×=^<>)]")
 _AFTER_ABBREVIATION = re.compile(r"[ ]+[*+×/=]")
+
+
+_BEHIND_UNITS = (Char.PLUS, Char.MINUS, Char.STAR, Char.TIMES, Char.SLASH, Char.EQUALS, Char.CLOSE)
 
 
 class _Scanner:
@@ -490,8 +493,29 @@ class _Scanner:
                 self._point(start)
             case _ if char == "…":
                 self._put(ProseKind.DOTS, start)
+            case Char.OTHER if not char.isascii() and self._sign_unit():
+                pass
             case _:
                 self.stop()
+
+    def _sign_unit(self) -> bool:
+        """Pass over a unit without letters between a number and an operation: 3米 + 4米 = 7米."""
+        at = self.at
+        while at - self.at < MAX_SIGN_UNIT - 1 and self._is_sign(at):
+            at += 1
+        behind = at
+        while self._peek(behind) == " ":
+            behind += 1
+        cls = self._class(behind)
+        bullet = self._gap and cls is Char.MINUS
+        if not self._last(ProseKind.NUMBER) or cls not in _BEHIND_UNITS or bullet:
+            return False
+        self.at = at
+        return True
+
+    def _is_sign(self, at: int) -> bool:
+        char = self._peek(at)
+        return self._class(at) is Char.OTHER and not char.isascii() and char != "…"
 
     def _minus(self, char: str, start: int) -> None:
         if char == "-" and self._peek() in ("-", ">"):
@@ -569,14 +593,7 @@ class _Scanner:
         if brace is _Brace.DENOMINATOR:
             self._put(ProseKind.CLOSE, start)
         elif brace is _Brace.NUMERATOR:
-            self._skip_spaces()
-            self._operator("/", start)
-            if self._peek() == "{":
-                self.at += 1
-                self._open_brace(_Brace.DENOMINATOR, self.at - 1)
-            else:
-                self._put(ProseKind.NAME, start)
-                self._put(ProseKind.CLOSE, start)
+            self._denominator(start)
 
     def _command(self, start: int) -> None:
         name = self._command_name()
@@ -640,5 +657,27 @@ class _Scanner:
             self.at += 1
             self._put(ProseKind.OPEN, start)
             self._open_brace(_Brace.NUMERATOR, start)
+        elif self._class(self.at) is Char.DIGIT:
+            self._put(ProseKind.OPEN, start)
+            self._digit(start)
+            self._denominator(start)
         else:
             self._put(ProseKind.NAME, start)
+
+    def _denominator(self, start: int) -> None:
+        self._skip_spaces()
+        self._operator("/", start)
+        if self._peek() == "{":
+            self.at += 1
+            self._open_brace(_Brace.DENOMINATOR, self.at - 1)
+            return
+        if self._class(self.at) is Char.DIGIT:
+            self._digit(start)
+        else:
+            self._put(ProseKind.NAME, start)
+        self._put(ProseKind.CLOSE, start)
+
+    def _digit(self, start: int) -> None:
+        """Read a digit that is an argument without braces."""
+        self.at += 1
+        self._put(ProseKind.NUMBER, start, number=Fraction(int(self._text[self.at - 1])))
