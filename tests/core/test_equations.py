@@ -323,6 +323,12 @@ def test_nodes_that_say_more_than_one_thing_have_no_key() -> None:
         ("{2,5,11}", "$\\{2,5,11,\\dots\\}$", False),
         ("x=2, y=3", "so $y=3$, and $x=2$", True),
         ("x=2, y=3", "$x=2$ and $\\sqrt9=2+1$ and $y=3$", False),  # no neighbours
+        ("x=2, y=3", "\\begin{cases} x=2 \\\\ y=3 \\end{cases}", True),
+        ("\\begin{cases} x+y=5 \\\\ x-y=1 \\end{cases}", "$x-y=1$ and $y+x=5$", True),
+        ("x=2 or x=3", "$x=3$; $x=2$", True),
+        ("x=2, y=3", "$x=2$\nso\n$y=3$", False),
+        ("x=2, y=3", "$x=2$\n\n$y=3$", False),
+        ("{2,3,5}", "2\n3\n5", False),
         ("x=2, \\sqrt4=2", "$\\sqrt4=2$ and $x=2$", True),
         ("\\binom42=6", "$4+2=6$", False),
         ("\\sqrt4*3=6", "$4+3-1=6$", False),

@@ -22,8 +22,8 @@ MAX_DEPTH: Final = 24
 MAX_STRETCH: Final = 256
 # Words after a number that still belong to it: 12 eggs in a full carton.
 MAX_UNIT_WORDS: Final = 6
-# Characters of a unit that has no letters: 3公里.
-MAX_SIGN_UNIT: Final = 4
+# Characters of a unit in ideographs: 3公里.
+MAX_IDEOGRAPHS: Final = 4
 # Letters from which on an unknown word that touches its number is a unit: 5apples, but not 5ab.
 MIN_GLUED: Final = 4
 # Tokens of a bracketed remark after a number: 48 grains (1959 penny).

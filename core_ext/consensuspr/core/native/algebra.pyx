@@ -1536,10 +1536,18 @@ cdef bint begins_chain(const Algebra* r, Py_ssize_t start, Py_ssize_t end) noexc
     return next_piece(r, &cursor, &start, &stop, &relation) and relation < SEPARATED
 
 
+cdef bint follows(const Algebra* r, Py_ssize_t start) noexcept nogil:
+    """Tell whether an equation stands on the line below another, or behind a semicolon."""
+    cdef Py_ssize_t end = r.run_end
+    if end == 0 or start - end != 1 or r.num_items:
+        return False
+    return r.form[end] == c"\n" or (r.form[end] == c" " and r.form[end - 1] == c";")
+
+
 cdef void read_paragraph(Algebra* r) noexcept nogil:
     cdef Py_ssize_t start = 0, end, size, sign = -1
     cdef uint8_t kinds
-    cdef bint goes_on = False
+    cdef bint goes_on = False, related = False, relates
     # Lists are made of numbers; without names there are only lists, congruences and what is closed.
     cdef bint nameless = r.lists or r.table.wanted & (GROUP_CLOSED | GROUP_CONGRUENCE)
     r.run_start = r.run_end = r.num_parts = 0
@@ -1564,10 +1572,14 @@ cdef void read_paragraph(Algebra* r) noexcept nogil:
             )
         else:
             if may_say(r, start, size, kinds) and mark_cuts(r, start, end):
+                relates = begins_chain(r, start, end)
                 # 2016 mod 1000 = 16 is one congruence.
-                if not goes_on and not (is_modulus(r, start) and begins_chain(r, start, end)):
+                if not goes_on and not (
+                    relates and ((related and follows(r, start)) or is_modulus(r, start))
+                ):
                     finish_run(r)
                     r.run_start = <uint32_t>start
+                related = relates
                 if nameless or kinds & BYTE_NAME:
                     read_token(r, start, end)
                 else:
@@ -1576,7 +1588,7 @@ cdef void read_paragraph(Algebra* r) noexcept nogil:
             else:
                 finish_run(r)
                 r.run_start = <uint32_t>start
-                goes_on = False
+                goes_on = related = False
             r.last_start = start
             r.last_end = end
         start = end + 1

@@ -1081,15 +1081,15 @@ cdef void scan_other_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
             put_token(s, T_NAME, start)
     elif kind == CH_POINT:
         scan_point(s, start)
-    elif byte != B_OTHER or not sign_unit(s):
+    elif byte != B_IDEOGRAPH or not ideographic_unit(s):
         stop(s)
 
 
-cdef bint sign_unit(Scan* s) noexcept nogil:
-    """Pass over a unit without letters between a number and an operation: 3米 + 4米 = 7米."""
+cdef bint ideographic_unit(Scan* s) noexcept nogil:
+    """Pass over a unit in ideographs between a number and an operation: 3米 + 4米 = 7米."""
     cdef uint32_t at = s.at
     cdef int kind
-    while at - s.at < MAX_SIGN_UNIT - 1 and peek(s, at) == B_OTHER:
+    while at - s.at < MAX_IDEOGRAPHS - 1 and peek(s, at) == B_IDEOGRAPH:
         at += 1
     kind = kind_at(s, skip_blanks(s, at))
     if last_kind(s) != T_NUMBER or (s.gap and kind == CH_MINUS) or kind not in (

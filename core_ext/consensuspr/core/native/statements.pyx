@@ -31,7 +31,7 @@ cdef enum:
     MAX_DEPTH = 24
     MAX_STRETCH = 256
     MAX_UNIT_WORDS = 6
-    MAX_SIGN_UNIT = 4
+    MAX_IDEOGRAPHS = 4
     MIN_GLUED = 4
     MAX_REMARK = 12
     MAX_OF_WORDS = 4

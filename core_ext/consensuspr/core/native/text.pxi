@@ -6,7 +6,7 @@
 # order of the tables.
 cdef enum:
     B_TIMES = 0x80, B_MINUS, B_APPROX, B_DOTS, B_DEGREE, B_LETTER, B_SYMBOL, B_ROOT, B_PLUS_MINUS
-    B_RELATION, B_BULLET, B_ARROW, B_OTHER, B_FRACTIONS = 0xA0, B_SUPERSCRIPTS = 0xC0
+    B_RELATION, B_BULLET, B_ARROW, B_OTHER, B_IDEOGRAPH, B_FRACTIONS = 0xA0, B_SUPERSCRIPTS = 0xC0
     B_SUBSCRIPTS = 0xD0, B_SUBSCRIPTS_END = 0xDA
 
 # Zeros behind a text, so that what reads it may look ahead.
@@ -35,6 +35,8 @@ cdef uint8_t byte_of(const Unit* unit) noexcept nogil:
         return B_DOTS
     if unit.cls in (CH_FRACTION, CH_SUPERSCRIPT, CH_SUBSCRIPT):
         return RARE[unit.code & 0xFFF]
+    if unit.cls == CH_OTHER and (0x3040 <= unit.code < 0xD800 or unit.code >= 0x1F000):
+        return B_IDEOGRAPH
     return OF_CLASS[unit.cls]
 
 

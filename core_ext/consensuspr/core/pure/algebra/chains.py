@@ -122,7 +122,7 @@ class FactReader:
 
     def runs(self) -> Iterator[FactRun]:
         """Yield what stands together, in order."""
-        goes_on = False
+        goes_on = related = False
         for start, end in _tokens(self._form):
             token = self._form[start:end]
             if start < self._end or token in (b"mod", b"modulo"):
@@ -133,13 +133,21 @@ class FactReader:
             pieces = self._pieces(start, end) if _may_say(token) else []
             # 2016 mod 1000 = 16 is one congruence.
             relates = bool(pieces) and isinstance(pieces[0].behind, Relation)
-            if not pieces or not (goes_on or (relates and self._is_modulus(start))):
+            follows = related and self._follows(start)
+            if not pieces or not (goes_on or (relates and (follows or self._is_modulus(start)))):
                 yield from self._finish()
                 self._start = start
+            related = relates
             goes_on = bool(pieces) and token.endswith((b",and", b",or"))
             self._read(pieces)
             self._last_token = start, end
         yield from self._finish()
+
+    def _follows(self, start: int) -> bool:
+        """Tell whether an equation stands on the line below another, or behind a semicolon."""
+        gap = self._form[self._end : start]
+        below = gap == b"\n" or (gap == b" " and self._form[self._end - 1] == ord(";"))
+        return below and not self._items
 
     def _finish(self) -> Iterator[FactRun]:
         """Yield the run that ends here, if it says anything."""

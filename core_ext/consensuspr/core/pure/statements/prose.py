@@ -24,8 +24,8 @@ from consensuspr.core.statements import (
     MAX_ARGUMENT,
     MAX_DEPTH,
     MAX_DIGITS,
+    MAX_IDEOGRAPHS,
     MAX_NAMED,
-    MAX_SIGN_UNIT,
     MAX_STRETCH,
     MAX_SUBSCRIPT,
     PARTS,
@@ -139,6 +139,11 @@ _AFTER_ABBREVIATION = re.compile(r"[ ]+[*+×/=]")
 
 
 _BEHIND_UNITS = (Char.PLUS, Char.MINUS, Char.STAR, Char.TIMES, Char.SLASH, Char.EQUALS, Char.CLOSE)
+
+
+def _is_ideograph(char: str) -> bool:
+    """Tell whether a character is one of East Asian scripts or a pictograph; no sign of others."""
+    return char_class(char) is Char.OTHER and ("\u3040" <= char < "\ud800" or char >= "\U0001f000")
 
 
 class _Scanner:
@@ -493,15 +498,15 @@ class _Scanner:
                 self._point(start)
             case _ if char == "…":
                 self._put(ProseKind.DOTS, start)
-            case Char.OTHER if not char.isascii() and self._sign_unit():
+            case Char.OTHER if _is_ideograph(char) and self._ideographic_unit():
                 pass
             case _:
                 self.stop()
 
-    def _sign_unit(self) -> bool:
-        """Pass over a unit without letters between a number and an operation: 3米 + 4米 = 7米."""
+    def _ideographic_unit(self) -> bool:
+        """Pass over a unit in ideographs between a number and an operation: 3米 + 4米 = 7米."""
         at = self.at
-        while at - self.at < MAX_SIGN_UNIT - 1 and self._is_sign(at):
+        while at - self.at < MAX_IDEOGRAPHS - 1 and _is_ideograph(self._peek(at)):
             at += 1
         behind = at
         while self._peek(behind) == " ":
@@ -512,10 +517,6 @@ class _Scanner:
             return False
         self.at = at
         return True
-
-    def _is_sign(self, at: int) -> bool:
-        char = self._peek(at)
-        return self._class(at) is Char.OTHER and not char.isascii() and char != "…"
 
     def _minus(self, char: str, start: int) -> None:
         if char == "-" and self._peek() in ("-", ">"):
