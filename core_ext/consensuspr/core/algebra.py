@@ -114,7 +114,7 @@ OWN_GROUPS: Final = GROUPS | {
     FactKind.IDENTITY: FactGroup.IDENTITY,
 }
 
-# The second key of these is that of their values: by it a node is reached, and no text reaches.
+# The second key of these is that of their value. It reaches a node, but in a text it reaches none.
 VALUED: Final = (FactKind.SOLVED, FactKind.LIST, FactKind.JOINED, FactKind.VALUES)
 
 # So many distinct keys count as one equation: a chain says a few things at once, and honest

@@ -272,7 +272,7 @@ cdef inline void widen(Pass* s, int gap) noexcept nogil:
 
 
 cdef inline void delimit(Pass* s, Py_ssize_t end) noexcept nogil:
-    """Note a delimiter; a word that begins another formula is no unit: $x=2$ $ab=3$."""
+    """Note a delimiter: a word that begins another formula is not a unit: $x=2$ $ab=3$."""
     if s.gap == GAP_SPACED_MARK and s.unit_words == 0 and class_of(s, end) == CH_LETTER:
         s.unit_words = -1
     widen(s, GAP_MARK)

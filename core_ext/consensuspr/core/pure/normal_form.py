@@ -99,7 +99,7 @@ class _Reader(Operands):
         return end
 
     def delimit(self, end: int) -> None:
-        """Note a delimiter; a word that begins another formula is no unit: $x=2$ $ab=3$."""
+        """Note a delimiter: a word that begins another formula is not a unit: $x=2$ $ab=3$."""
         if (
             self.gap is Gap.SPACED_MARK
             and self.unit_words == 0

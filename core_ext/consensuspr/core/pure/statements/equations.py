@@ -103,7 +103,7 @@ class _Side:
 
     @property
     def calculates(self) -> bool:
-        """Whether it is no number, nor a fraction."""
+        """Whether it is neither a number nor a fraction."""
         return self.result is not None and self.result[0].operations > 0 and not self.is_fraction
 
 

@@ -136,8 +136,6 @@ _SUBSCRIPT = re.compile(rf"_(?:\{{[{ARGUMENT}]{{0,{MAX_SUBSCRIPT}}}\}}|[0-9A-Za-
 _ARGUMENT = re.compile(rf"[ ]*\{{[{ARGUMENT}]{{0,{MAX_ARGUMENT}}}\}}")
 _AFTER_FACTORIAL = re.compile(r"[ ]*[-+*/×=^<>)]")
 _AFTER_ABBREVIATION = re.compile(r"[ ]+[*+×/=]")
-
-
 _BEHIND_UNITS = (Char.PLUS, Char.MINUS, Char.STAR, Char.TIMES, Char.SLASH, Char.EQUALS, Char.CLOSE)
 
 
