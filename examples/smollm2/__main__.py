@@ -6,7 +6,7 @@ import json
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -39,13 +39,14 @@ def run(
     output: Annotated[Path, typer.Option(help="File of results, JSON; rewritten at each step.")],
     model: Annotated[Path | None, typer.Option(help="GGUF file or folder of the model.")] = None,
     seeds: Annotated[int, typer.Option(help="Pairs of runs.")] = 1,
+    learning_rate: Annotated[float, typer.Option(help="Of GRPO.")] = Settings.learning_rate,
     smoke: Annotated[bool, typer.Option(help="A few small steps, as a test.")] = False,
 ) -> None:
     """Fine-tune, then train with each reward from the same start, step by step side by side.
 
     Without --model, a tiny random model is trained.
     """
-    settings = SMOKE if smoke else Settings()
+    settings = replace(SMOKE if smoke else Settings(), learning_rate=learning_rate)
     theirs, tokens = load(model) if model else tiny(seed=0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_default_device(device)

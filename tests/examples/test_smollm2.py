@@ -126,9 +126,11 @@ def test_a_run_in_small(gsm8k: Path, tmp_path: Path) -> None:
     assert len(read(gsm8k)) == 24
     output = tmp_path / "results.json"
     arguments = ["run", "--gsm8k", str(gsm8k), "--output", str(output), "--smoke"]
+    arguments += ["--learning-rate", "5e-5"]
     printed = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert printed.exit_code == 0
     results = json.loads(output.read_text())
+    assert results["settings"]["learning_rate"] == 5e-5
     outcome, linear = results["runs"]
     assert [row["run"] for row in (outcome, linear)] == [
         {"arm": "outcome", "seed": 0}, {"arm": "linear", "seed": 0},
