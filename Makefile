@@ -132,8 +132,8 @@ bench: $(VENV)/.installed-dev ## measure speed (a few minutes); BENCHMARKS="core
 STUDY := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 nice .venv-verl-0.9.1/bin/python -m examples.study
 .PHONY: study
 study: .venv-verl-0.9.1/.installed ## do the runs of examples/study/PLAN-3.md that are missing (hours, one core), and print their tables
-	@$(STUDY) run $(STUDY_FLAGS)
-	@$(STUDY) report $(STUDY_FLAGS) --picture docs/images/study.svg
+	@for part in starts run "report --picture docs/images/study.svg"; do \
+	  $(STUDY) $$part $(STUDY_FLAGS) || exit 1; done
 
 .PHONY: study-smoke
 study-smoke: .venv-verl-0.9.1/.installed ## do the study in small, to see that it works

@@ -24,6 +24,7 @@ from .plan import (
     CONTROL,
     LARGE_GROUP,
     LEVELS,
+    MAIN_LEVEL,
     NODES,
     PRIMARY,
     RATES,
@@ -282,6 +283,11 @@ def arms_table(rows: Sequence[Row], names: Iterable[str]) -> str:
     return table(("arm", "rate", "runs", *columns, "NCR in training", *HACKING.values()), body)
 
 
+def at_level(rows: Iterable[Row], level: str) -> list[Row]:
+    """Return the rows of a level's starts."""
+    return [row for row in rows if Run(**row["run"]).level == level]
+
+
 def levels_table(
     rows: Sequence[Row], rates: Mapping[str, float], shares: Mapping[str, float]
 ) -> str:
@@ -294,7 +300,7 @@ def levels_table(
     """
     body = []
     for level in LEVELS:
-        of_level = [row for row in rows if Run(**row["run"]).level == level]
+        of_level = at_level(rows, level)
         measured = ", ".join(f"{shares[name]:.1%}" for name in starts(level) if name in shares)
         for arm, other in ((NODES, BASE), (NODES, CONTROL)):
             choices = ((rates[arm], rates[other]), *((rate, rate) for rate in RATES))
@@ -410,10 +416,11 @@ def report(study: Study, picture: Path | None = None) -> str:
         "Groups of 16": contrasts_table(groups, of_groups),
     }
     for rate in RATES:
-        at_rate = [row for row in tried if row["run"]["learning_rate"] == rate]
-        sections[f"Selection runs at {rate:g}"] = contrasts_table(at_rate, PRIMARY)
-        for level in plan.levels:
-            rows = [r for r in levels if Run(**r["run"]).level == level]
-            rows = [r for r in rows if r["run"]["learning_rate"] == rate]
-            sections[f"Arms at {level} %, rate {rate:g}"] = arms_table(rows, plan.level_arms)
+        of_rate = [row for row in [*tried, *levels] if row["run"]["learning_rate"] == rate]
+        chosen_by = at_level(of_rate, MAIN_LEVEL)
+        sections[f"Selection runs at {rate:g}"] = contrasts_table(chosen_by, PRIMARY)
+        for level in LEVELS:
+            if rows := at_level(of_rate, level):
+                title = "Selection arms" if level == MAIN_LEVEL else f"Arms at {level} %"
+                sections[f"{title}, rate {rate:g}"] = arms_table(rows, plan.arms)
     return "\n\n".join([head, *(f"## {title}\n\n{text}" for title, text in sections.items())])

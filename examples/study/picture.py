@@ -7,29 +7,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .analysis import Effect, Row, differences
-from .plan import BASE, CONTROL, LEVELS, NODES, starts
+from .analysis import Effect, Row, at_level, differences
+from .plan import BASE, CONTROL, LEVELS, NODES
 from .runner import HERE
 
 EARLIER = HERE / "earlier" / "results.csv"
 # Its warm-ups were stopped when 10 % of the responses were right throughout; drawn a little beside.
 _EARLIER_AT = 0.145
-# Its primary runs: each arm at the rate that its search chose.
-EARLIER_RATES = {NODES: 1e-4, BASE: 3e-4, CONTROL: 3e-4}
+# Its arms at the rates that were chosen here.
+EARLIER_ARMS = {NODES: "linear", BASE: "outcome-1e-4", CONTROL: "random"}
 # Dots of a share stand side by side: a factor, as the axis is logarithmic.
 _SPREAD = 1.06
 _BESIDE = 1.45
 
 
 def earlier_differences(other: str) -> list[float]:
-    """Return the differences of the earlier primary runs in the area of sampled accuracy."""
+    """Return the differences of the first earlier study in the area of sampled accuracy."""
     areas: dict[str, dict[str, float]] = {}
     with EARLIER.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
-            arm = row["arm"]
-            if row["kind"] == "runs" and float(row["learning_rate"]) == EARLIER_RATES.get(arm):
-                areas.setdefault(arm, {})[row["seed"]] = float(row["area"])
-    ours, theirs = areas[NODES], areas[other]
+            if row["kind"] == "runs":
+                areas.setdefault(row["arm"], {})[row["seed"]] = float(row["area"])
+    ours, theirs = areas[EARLIER_ARMS[NODES]], areas[EARLIER_ARMS[other]]
     return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs)]
 
 
@@ -56,8 +55,7 @@ def draw(
     for panel, other in zip(panels, (BASE, CONTROL), strict=True):
         panel.axhline(0, color="0.3", linewidth=0.8)
         for level in LEVELS:
-            names = set(starts(level))
-            of_level = [row for row in rows if row["run"]["start"] in names]
+            of_level = at_level(rows, level)
             found = differences(of_level, NODES, other, rates=(rates[NODES], rates[other]))
             if found:
                 across = [shares[start] for start, _ in found]
