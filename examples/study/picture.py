@@ -13,12 +13,14 @@ from .runner import HERE
 
 EARLIER = HERE / "earlier" / "results.csv"
 # Its warm-ups were stopped when 10 % of the responses were right throughout; drawn a little beside.
-_EARLIER_AT = 0.145
+_EARLIER_AT = 0.17
 # Its arms at the rates that were chosen here.
 EARLIER_ARMS = {NODES: "linear", BASE: "outcome-1e-4", CONTROL: "random"}
 # Dots of a share stand side by side: a factor, as the axis is logarithmic.
 _SPREAD = 1.06
 _BESIDE = 1.45
+# Pairs; the interval of a few would dwarf the picture.
+_ENOUGH = 5
 
 
 def earlier_differences(other: str) -> list[float]:
@@ -94,8 +96,9 @@ def _dots(
 
 
 def _mean(panel: Any, share: float, leads: Sequence[float], colour: str) -> None:
-    """Plot a mean with its 95 % interval."""
+    """Plot a mean, with its 95 % interval if there are enough pairs for one."""
     effect = Effect.of(leads)
     ends = [[100 * (effect.mean - effect.low)], [100 * (effect.high - effect.mean)]]
+    bar = ends if effect.pairs >= _ENOUGH else None
     place = share * _BESIDE**0.5
-    panel.errorbar([place], [100 * effect.mean], ends, fmt="_", color=colour, capsize=3)
+    panel.errorbar([place], [100 * effect.mean], bar, fmt="_", color=colour, capsize=3)
