@@ -265,7 +265,11 @@ def arms_table(rows: Sequence[Row], names: Iterable[str]) -> str:
     for of_arm in runs.values():
         for pair, row in of_arm.items():
             best[pair] = max(best.get(pair, 0.0), *row["curve"]["greedy"])
-    shares = {**MEASURES, "NCR in training": lambda row: fmean(row["train"]["ncr"])}
+    shares = {
+        **MEASURES,
+        "NCR in training": lambda row: fmean(row["train"]["ncr"]),
+        "groups with unequal rewards at first": lambda row: float(row["train"]["spread"][0]),
+    }
     shares |= {figure: final(figure) for figure in HACKING}
     body = []
     for name, of_arm in runs.items():
@@ -276,11 +280,13 @@ def arms_table(rows: Sequence[Row], names: Iterable[str]) -> str:
                 *(name, f"{ends[0]['run']['learning_rate']:g}", str(len(ends))),
                 "never" if math.isinf(to_half) else f"{to_half:.0f}",
                 f"{fmean(map(final('stated'), ends)):.2f}",
+                str(sum(map(collapses, ends))),
                 *(f"{fmean(map(measure, ends)):.1%}" for measure in shares.values()),
             )
         )
-    columns = ("steps to half of the best", "equations for each one needed", *MEASURES)
-    return table(("arm", "rate", "runs", *columns, "NCR in training", *HACKING.values()), body)
+    columns = ("steps to half of the best", "equations for each one needed", "collapsed")
+    names_of_shares = (HACKING.get(name, name) for name in shares)
+    return table(("arm", "rate", "runs", *columns, *names_of_shares), body)
 
 
 def at_level(rows: Iterable[Row], level: str) -> list[Row]:
@@ -418,7 +424,7 @@ def report(study: Study, picture: Path | None = None) -> str:
     for rate in RATES:
         of_rate = [row for row in [*tried, *levels] if row["run"]["learning_rate"] == rate]
         chosen_by = at_level(of_rate, MAIN_LEVEL)
-        sections[f"Selection runs at {rate:g}"] = contrasts_table(chosen_by, PRIMARY)
+        sections[f"Selection runs at {rate:g}"] = contrasts_table(chosen_by, pairs)
         for level in LEVELS:
             if rows := at_level(of_rate, level):
                 title = "Selection arms" if level == MAIN_LEVEL else f"Arms at {level} %"
